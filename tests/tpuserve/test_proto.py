@@ -19,12 +19,14 @@ OURS: dict[str, Descriptor] = {
 }
 
 
-# The messages of prediction_log.proto that TensorFlow Serving defines; the two others are
-# TensorFlow's.
+# The messages that TensorFlow Serving defines; the others are TensorFlow's.
 SERVINGS = {
     *prediction_log_pb2.DESCRIPTOR.message_types_by_name,
     *prediction_service_pb2.DESCRIPTOR.message_types_by_name,
-} - {"Example", "NamedTensorProto", "TensorProto"}
+} - {
+    *("Example", "Features", "Feature", "BytesList", "FloatList", "Int64List"),
+    *("NamedTensorProto", "TensorProto"),
+}
 
 
 def theirs(name: str) -> Descriptor:
