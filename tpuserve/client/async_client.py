@@ -59,7 +59,7 @@ class AsyncClient:
     ) -> dict[str, Array]:
         """Run a signature of a model, as `tpuserve.client.Client.predict` does."""
         reference = ModelReference(model, version, label)
-        return await self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
+        return await self.run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
 
     async def signatures(
         self,
@@ -71,7 +71,7 @@ class AsyncClient:
     ) -> Mapping[str, Signature]:
         """Return the signatures of a model, as `tpuserve.client.Client.signatures` does."""
         reference = ModelReference(model, version, label)
-        return await self._run(self._api.signatures(reference), timeout_s)
+        return await self.run(self._api.signatures(reference), timeout_s)
 
     async def signature(
         self,
@@ -84,11 +84,11 @@ class AsyncClient:
     ) -> Signature:
         """Return a signature of a model; see `Client.signature`."""
         reference = ModelReference(model, version, label)
-        return await self._run(self._api.signature(reference, name), timeout_s)
+        return await self.run(self._api.signature(reference, name), timeout_s)
 
     async def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
         """Return the state of each version of a model, as `Client.versions` does."""
-        return await self._run(self._api.versions(model), timeout_s)
+        return await self.run(self._api.versions(model), timeout_s)
 
     async def is_ready(
         self,
@@ -100,7 +100,7 @@ class AsyncClient:
     ) -> bool:
         """Return whether a model answers requests, as `tpuserve.client.Client.is_ready` does."""
         reference = ModelReference(model, version, label)
-        return await self._run(self._api.is_ready(reference), timeout_s)
+        return await self.run(self._api.is_ready(reference), timeout_s)
 
     async def close(self) -> None:
         """Close the connections to the server."""
@@ -112,7 +112,8 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _run(self, steps: Steps[Result], timeout_s: float | None) -> Result:
+    async def run(self, steps: Steps[Result], timeout_s: float | None = None) -> Result:
+        """Send the calls of an operation of the server's API, and return its result."""
         deadline = Deadline(self._timeout_s if timeout_s is None else timeout_s)
         try:
             call = next(steps)

@@ -59,7 +59,10 @@ _HTTP_CODES = {
 
 def error_of_code(code: Code, message: str) -> TpuserveError:
     """Create the error for a canonical gRPC status code."""
-    return _CLASSES[code](message)
+    error = _CLASSES[code](message)
+    # Several codes share a class.
+    error.code = code
+    return error
 
 
 def code_of_http_status(status: int) -> Code:

@@ -51,7 +51,7 @@ class GrpcV1(Api):
     ) -> Call:
         """Encode a PredictRequest; the arguments are those of `Api.encode_predict`."""
         request = pb.PredictRequest(output_filter=outputs)
-        _set_model(request.model_spec, model)
+        set_model(request.model_spec, model)
         request.model_spec.signature_name = signature_name
         for name, array in inputs.items():
             tensor_proto.write_array(request.inputs[name], array, name)
@@ -60,7 +60,7 @@ class GrpcV1(Api):
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
         """Request the signatures of a model with GetModelMetadata."""
         request = pb.GetModelMetadataRequest(metadata_field=["signature_def"])
-        _set_model(request.model_spec, model)
+        set_model(request.model_spec, model)
         reply = yield Call(_METADATA, request.SerializeToString())
         response = parse_message(pb.GetModelMetadataResponse, reply)
         packed = Reply(response.metadata["signature_def"].value)
@@ -96,7 +96,7 @@ def parse_message(message_type: type[MessageType], reply: Reply) -> MessageType:
 
 def _status_call(model: ModelReference, is_retried: bool = True) -> Call:
     request = pb.GetModelStatusRequest()
-    _set_model(request.model_spec, model)
+    set_model(request.model_spec, model)
     return Call(_STATUS, request.SerializeToString(), is_retried=is_retried)
 
 
@@ -112,7 +112,8 @@ def _decode_versions(reply: Reply) -> list[VersionStatus]:
     ]
 
 
-def _set_model(spec: pb.ModelSpec, model: ModelReference) -> None:
+def set_model(spec: pb.ModelSpec, model: ModelReference) -> None:
+    """Write the name of a model, and the selected version or label, to the spec of a request."""
     spec.name = model.name
     if model.version is not None:
         spec.version.value = model.version

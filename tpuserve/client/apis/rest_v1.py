@@ -23,7 +23,7 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """The errors of reading a JSON document that has another form than the API defines."""
 
 _NOT_UTF8 = "surrogateescape"
-_JSON = {"content-type": "application/json"}
+JSON_HEADERS = {"content-type": "application/json"}
 # Name of a dtype in replies, such as "DT_INT32" → TensorFlow's name, such as "int32". For three
 # dtypes, the two names differ in more than the prefix and the case: "DT_HALF" means "float16".
 _DTYPES = {
@@ -75,11 +75,11 @@ class RestV1(Api):
         if signature_name:
             document["signature_name"] = signature_name
         document["inputs"] = {name: _to_json(name, array) for name, array in inputs.items()}
-        return Call(f"{_path(model)}:predict", _encode(document, inputs), _JSON)
+        return Call(f"{path(model)}:predict", _encode(document, inputs), JSON_HEADERS)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
         """Request the signatures of a model from its metadata."""
-        reply = yield Call(f"{_path(model)}/metadata")
+        reply = yield Call(f"{path(model)}/metadata")
         document = decode_json(reply)
         try:
             definitions = document["metadata"]["signature_def"]["signature_def"]
@@ -93,11 +93,11 @@ class RestV1(Api):
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
         """Request the state of each version of a model."""
-        reply = yield Call(_path(ModelReference(name)))
+        reply = yield Call(path(ModelReference(name)))
         return _decode_versions(reply)
 
     def _ready_call(self, model: ModelReference) -> Call:
-        return Call(_path(model), is_retried=False)
+        return Call(path(model), is_retried=False)
 
     def _says_ready(self, reply: Reply) -> bool:
         return any(version.state == "AVAILABLE" for version in _decode_versions(reply))
@@ -130,11 +130,12 @@ def invalid_reply(reason: str, reply: Reply) -> InvalidReply:
     )
 
 
-def _path(model: ModelReference) -> str:
-    path = f"/v1/models/{quote(model.name, safe='')}"
+def path(model: ModelReference) -> str:
+    """Return the path of a model, or of the version or label that the reference selects."""
+    base = f"/v1/models/{quote(model.name, safe='')}"
     if model.version is not None:
-        return f"{path}/versions/{model.version}"
-    return f"{path}/labels/{quote(model.label, safe='')}" if model.label else path
+        return f"{base}/versions/{model.version}"
+    return f"{base}/labels/{quote(model.label, safe='')}" if model.label else base
 
 
 def _to_json(name: str, array: Array) -> Any:
