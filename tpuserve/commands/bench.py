@@ -8,7 +8,7 @@ import click
 
 from tpuserve.commands import bench_options
 from tpuserve.commands.bench_options import measurement_options
-from tpuserve.commands.common_options import json_option
+from tpuserve.commands.common_options import connection_options, json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.path_type import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tpuserve.bench.load import Load
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 # The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
@@ -64,24 +63,7 @@ Examples:
 )
 @click.option("--poisson", is_flag=True, help="Random times between the requests of an open loop.")
 @measurement_options
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=_POSITIVE,
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit of a request.",
-)
-@click.option(
-    "--api-key", default="", envvar="TPUSERVE_API_KEY", help="API key, sent as a bearer token."
-)
-@click.option(
-    "--ca-file",
-    type=_FILE,
-    metavar="FILE",
-    help="PEM file of certificates for https:// and grpcs://.",
-)
+@connection_options
 @json_option
 def bench(
     url: str,

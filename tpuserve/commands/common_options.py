@@ -90,3 +90,32 @@ def batch_size_option(help_text: str) -> Callable[[Command], Command]:
         metavar="ROWS...",
         help=help_text,
     )
+
+
+def connection_options(command: Command) -> Command:
+    """Add to a command the options of the connections to a server."""
+    for option in reversed(_CONNECTION_OPTIONS):
+        command = option(command)
+    return command
+
+
+_CONNECTION_OPTIONS = (
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time limit of a request.",
+    ),
+    click.option(
+        "--api-key", default="", envvar="TPUSERVE_API_KEY", help="API key, sent as a bearer token."
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="PEM file of certificates for https:// and grpcs://.",
+    ),
+)
