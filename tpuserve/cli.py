@@ -21,6 +21,7 @@ from tpuserve.errors import TpuserveError
 _OWN = (
     "analyse",
     "bench",
+    "compare",
     "compile",
     "convert",
     "doctor",
