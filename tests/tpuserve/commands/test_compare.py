@@ -1,7 +1,11 @@
 """`tpuserve compare` compares real servers over REST, gRPC and the Open Inference Protocol."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +277,24 @@ def test_an_interrupted_run_continues(
     log.write_bytes(log.read_bytes() + tf_records(predict_log([10.0])))
     assert report_of(capsys, *arguments, status=1)["requests"] == 6
     assert "which differs in: atol" in error_of(capsys, *arguments, "--atol", "1")
+
+
+def test_ctrl_c_keeps_the_results_so_far(server: LocalServer, log: Path, tmp_path: Path) -> None:
+    log.write_bytes(tf_records(*(predict_log([float(x)]) for x in range(100))))
+    results = tmp_path / "outputs" / "results.jsonl"
+    arguments = (*two(server, "digit", log), "--outputs", results.parent)
+    command = [sys.executable, "-m", "tpuserve", "compare", *map(str, arguments), "--rate", "10"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not results.exists() or results.read_bytes().count(b"\n") < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1].strip() == "Error: interrupted"
+    assert process.returncode == 130
+    assert results.read_bytes().count(b"\n") < 100
+    assert run_compare(*arguments) == 0
+    numbers = [json.loads(line)["number"] for line in results.read_text().splitlines()[1:]]
+    assert numbers == list(range(100))
 
 
 def test_a_server_that_is_down_is_one_sentence(
