@@ -59,7 +59,7 @@ def read_warm_up_inputs(
             }
         elif kind in ("classify_log", "regress_log"):
             request = getattr(log, kind).request
-            arrays = {_EXAMPLES: _serialize_examples(request.input)}
+            arrays = {_EXAMPLES: serialize_examples(request.input)}
         else:
             notes.append(f"warm-up record {number} is a {kind} and is ignored")
             continue
@@ -83,8 +83,8 @@ def _to_array(proto: Any, subject: str) -> Array:
     return array
 
 
-def _serialize_examples(proto: Any) -> Array:
-    """Serialize the tf.Examples of an Input message of a Classify or Regress request."""
+def serialize_examples(proto: Any) -> Array:
+    """Serialize the tf.Examples of an Input message: [examples]."""
     if proto.WhichOneof("kind") == "example_list_with_context":
         context = proto.example_list_with_context.context
         examples = []

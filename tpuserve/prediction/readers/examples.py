@@ -67,6 +67,32 @@ def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
     return parse
 
 
+class ExampleParser:
+    """Converts serialised tf.train.Examples in memory to the inputs of a signature."""
+
+    def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
+        self._specs = specs
+        self._alias = string_input(specs)
+        self._parse: Any = None
+        if self._alias is None:
+            self._parse = tf.function(make_parser(specs), [tf.TensorSpec([None], tf.string)])
+
+    def to_inputs(self, examples: Array, where: str) -> dict[str, Array]:
+        """Return input alias → array [examples, ...].
+
+        Raises:
+          InvalidTensor: an Example lacks a feature, or has one of another dtype or shape.
+        """
+        if self._alias is not None:
+            return {self._alias: examples}
+        try:
+            parsed = self._parse(tf.constant(examples, tf.string))
+        except tf.errors.InvalidArgumentError as error:
+            raise InvalidTensor(f"{where} do not fit the signature: {error.message}") from error
+        arrays = {alias: tensor.numpy() for alias, tensor in parsed.items()}
+        return convert_integers(arrays, self._specs, where)
+
+
 def convert_integers(
     parsed: Mapping[str, Array], specs: Mapping[str, TensorSpec], where: str
 ) -> dict[str, Array]:
