@@ -28,6 +28,7 @@ Examples:
   tpuserve predict /models/half/1 --inputs 'data-*.tfrecord' --outputs out/
   tpuserve predict /models/half/1 --inputs rows.jsonl --outputs out/ --output-format jsonl
   tpuserve predict /models/half/1 --inputs requests.tfrecord --input-format requests --outputs out/
+  tpuserve predict /models/half --inputs log --input-format prediction_logs --outputs out/
 """
 
 
@@ -72,6 +73,12 @@ Examples:
     help="Format of the output files. parquet needs the extra parquet.",
 )
 @click.option(
+    "--record-versions",
+    is_flag=True,
+    help="Run a request in the version that it names, of the base path. Default: all requests run "
+    "in the version of DIRECTORY.",
+)
+@click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     default=128,
@@ -97,6 +104,7 @@ def predict(
     signature_name: str,
     input_format: str | None,
     output_format: str,
+    record_versions: bool,
     batch_size: int,
     tags: str | None,
     engine: str | None,
@@ -139,6 +147,7 @@ def predict(
             batch_size=batch_size,
             tags=tag_sets.parse_tags(tags) if tags else None,
             runtime=engine,
+            record_versions=record_versions,
             progress=progress,
         )
     if as_json:

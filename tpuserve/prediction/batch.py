@@ -39,6 +39,7 @@ class InputBatch:
       output_names: the aliases of the outputs to compute; None for all outputs.
       requests: a serialised PredictRequest for each record; empty if the records of the file are
         not requests, such as tf.train.Examples.
+      version: the version of the model that the requests name; None for the model of the run.
       end: the position behind the last record of the batch, where a later run can resume. None if
         a run that resumes there would form other batches from the remaining records.
     """
@@ -50,6 +51,7 @@ class InputBatch:
     output_names: Sequence[str] | None = None
     requests: Sequence[bytes] = ()
     end: Position | None = None
+    version: int | None = None
 
     @property
     def rows(self) -> int:

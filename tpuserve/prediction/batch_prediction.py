@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tpuserve.errors import InvalidSetting
 from tpuserve.prediction import formats
 from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.example_predictor import Predictor
-from tpuserve.prediction.formats import InputFormat, OutputFormat
+from tpuserve.prediction.formats import REQUEST_FORMATS, InputFormat, OutputFormat
 from tpuserve.prediction.output_directory import OutputDirectory, describe_run
 from tpuserve.prediction.progress import Progress
 from tpuserve.prediction.readers import READERS
+from tpuserve.prediction.record_versions import RecordVersions
 from tpuserve.prediction.writers import Writer, open_writer
 from tpuserve.runtime import loader
-from tpuserve.runtime.loaded_model import Array
+from tpuserve.runtime.loaded_model import Array, LoadedModel
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, find_signature
 from tpuserve.tags import TagSet, format_tags
 
@@ -75,6 +77,7 @@ def predict(
     batch_size: int = DEFAULT_BATCH_SIZE,
     tags: TagSet | None = None,
     runtime: str | None = None,
+    record_versions: bool = False,
     save_seconds: float = SAVE_SECONDS,
     progress: Callable[[int, int, str], None] = ignore_progress,
 ) -> PredictionReport:
@@ -88,15 +91,22 @@ def predict(
         model.
       tags: the exact tag set of the metagraph; None to select the metagraph by whether the machine
         has a TPU.
+      record_versions: whether a request runs in the version that it names, whose directory stands
+        beside `directory`; otherwise all requests run in `directory`.
       save_seconds: the least time between two saves of an incomplete output file, in seconds. A
         later call continues the file from its last save. 0 to save after each batch.
       progress: is called after each batch with the number of complete files, the number of all
         files, and a description of the current step.
     """
+    if record_versions and not directory.name.isdecimal():
+        raise InvalidSetting(
+            f"--record-versions needs a base path, whose versions are directories named by "
+            f"numbers; found {directory}. Give such a path, or leave out the option."
+        )
     paths = formats.match_files(inputs)
     output_format.require_extra()
     run = describe_run(
-        directory,
+        directory.absolute().parent if record_versions else directory,
         paths,
         signature_name,
         format_tags(tags) if tags else "",
@@ -105,7 +115,12 @@ def predict(
     )
     with OutputDirectory(outputs, run, output_format.suffix) as output_directory:
         progress(0, len(paths), "loading the model")
-        model = loader.load(directory, tags, runtime=runtime, batch_sizes=(batch_size,))
+
+        def load(path: Path) -> LoadedModel:
+            return loader.load(path, tags, runtime=runtime, batch_sizes=(batch_size,))
+
+        model = load(directory)
+        versions = None
         try:
             signature = find_signature(model.signatures, signature_name)
             concurrent_runs = _CONCURRENT_RUNS
@@ -119,14 +134,20 @@ def predict(
                 )
                 batch_size = concurrent_runs = 1
             meter = _ProgressMeter(len(paths), progress)
-            predictor = Predictor(model, batch_size)
+            run_batch = Predictor(model, batch_size).run
+            if record_versions:
+                versions = RecordVersions(directory, model, load, batch_size)
+                run_batch = versions.run
             for number, path in enumerate(paths):
                 if output_directory.is_complete(number):
                     meter.skip_file()
                     continue
                 earlier = output_directory.progress(number)
                 start, size = (earlier.position, earlier.size) if earlier else (Position(), 0)
-                reader = READERS[input_format or formats.default_input_format(path)]
+                file_format = input_format or formats.default_input_format(path)
+                reader: Callable[..., Iterator[InputBatch]] = READERS[file_format]
+                if versions and file_format in REQUEST_FORMATS:
+                    reader = partial(reader, signatures_of_version=versions.signatures)
                 batches = reader(path, model.signatures, signature_name, batch_size, start)
                 open_output = partial(open_writer, output_format, signature=signature, size=size)
                 save = partial(output_directory.save_progress, number)
@@ -135,9 +156,11 @@ def predict(
                     contextlib.closing(open_output(temporary)) as writer,
                 ):
                     output = _Output(writer, save, save_seconds)
-                    _predict_file(predictor, batches, output, meter, concurrent_runs)
+                    _predict_file(run_batch, batches, output, meter, concurrent_runs)
                 meter.finish_file(is_continued=earlier is not None)
         finally:
+            if versions:
+                versions.close()
             model.close()
     return PredictionReport(
         len(paths),
@@ -179,7 +202,7 @@ def _find_writing(
 ) -> str:
     """Describe a write of the signatures that files may run; "" if these signatures only read."""
     kinds = {input_format or formats.default_input_format(path) for path in paths}
-    names_signatures = kinds & {InputFormat.REQUESTS, InputFormat.PREDICTION_LOGS}
+    names_signatures = kinds & REQUEST_FORMATS
     chosen = signatures if names_signatures else {name: signatures[name]}
     return next(
         (f"signature {name} {chosen[name].write}" for name in sorted(chosen) if chosen[name].write),
@@ -188,7 +211,7 @@ def _find_writing(
 
 
 def _predict_file(
-    predictor: Predictor,
+    run_batch: Callable[[InputBatch], dict[str, Array]],
     batches: Iterator[InputBatch],
     output: _Output,
     meter: "_ProgressMeter",
@@ -201,7 +224,7 @@ def _predict_file(
     ):
         try:
             for batch in batches:
-                run = runs.submit(predictor.run, batch)
+                run = runs.submit(run_batch, batch)
                 previous = waiting[-1] if waiting else None
                 waiting.append(writes.submit(_write_batch, output, batch, run, previous))
                 if len(waiting) > _MAX_WAITING:

@@ -29,6 +29,10 @@ class InputFormat(Enum):
     """A text file with the inputs of one row as JSON in each line."""
 
 
+REQUEST_FORMATS = frozenset({InputFormat.REQUESTS, InputFormat.PREDICTION_LOGS})
+"""The formats whose records name a signature and a version."""
+
+
 class OutputFormat(Enum):
     """The format of an output file of a batch prediction."""
 

@@ -71,6 +71,17 @@ def request(x: Any, signature_name: str = "", output_filter: Sequence[str] = ())
     return message
 
 
+def examples_log(method: str, examples: Iterable[bytes], signature_name: str = "") -> bytes:
+    """Return a serialised PredictionLog with a Classify or Regress request."""
+    message = prediction_log_pb2.PredictionLog()
+    request = getattr(message, f"{method}_log").request
+    request.model_spec.signature_name = signature_name
+    request.input.example_list.SetInParent()
+    for each in examples:
+        request.input.example_list.examples.add().MergeFromString(each)
+    return bytes(message.SerializeToString())
+
+
 def log(message: Any) -> bytes:
     """Return a serialised PredictionLog with a request."""
     predict_log = prediction_log_pb2.PredictLog(request=message)

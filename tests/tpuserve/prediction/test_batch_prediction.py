@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from tpuserve.errors import (
     CodedError,
     InvalidInput,
     InvalidJson,
+    InvalidSetting,
     InvalidTensor,
     NotFound,
     SignatureNotFound,
     TpuserveError,
+    VersionNotFound,
 )
 from tpuserve.prediction.batch_prediction import PredictionReport, predict
 from tpuserve.prediction.formats import InputFormat, OutputFormat
@@ -123,6 +126,52 @@ def test_logged_requests_keep_their_signature_and_output_filter(
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     assert [set(log.response.outputs) for log in logs] == [{"sum"}, {"sum", "y"}, {"total"}]
     assert logs[2].response.outputs["total"].tensor_shape.dim == []
+
+
+@pytest.mark.parametrize("signature", ["", "examples"])
+def test_logged_examples_run_as_their_method_runs_them(
+    model: Path, tmp_path: Path, signature: str
+) -> None:
+    x = models.values(3)
+    rows = [models.example(row) for row in x]
+    records = [
+        models.examples_log("classify", rows[:2], signature),
+        models.examples_log("regress", rows[2:], signature),
+    ]
+    path = models.write_records(tmp_path / "log", records)
+    report = run_predict(model, tmp_path, path, input_format=InputFormat.PREDICTION_LOGS)
+    assert report.rows == 3
+    logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
+    assert [len(tf.make_ndarray(log.response.outputs["y"])) for log in logs] == [2, 1]
+    np.testing.assert_array_equal(models.outputs(logs, "y"), 2 * x)
+    np.testing.assert_array_equal(models.outputs(logs, "sum"), (2 * x).sum(1))
+
+
+@pytest.mark.slow
+def test_a_logged_request_runs_in_the_version_that_it_names(model: Path, tmp_path: Path) -> None:
+    for version in (1, 2):
+        (tmp_path / "models").mkdir(exist_ok=True)
+        shutil.copytree(model, tmp_path / "models" / str(version))
+    halved = tf.function(lambda x: {"y": x / 2}, [tf.TensorSpec([None, 2], tf.float32, name="x")])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "models/7"), signatures=halved)
+    x = models.values(4)
+    requests = [models.request(x[row : row + 1]) for row in range(4)]
+    for request, version in zip(requests, (7, 1, 2, 0), strict=True):
+        if version:
+            request.model_spec.version.value = version
+    path = models.write_records(tmp_path / "log", map(models.log, requests))
+    options: Any = {"input_format": InputFormat.PREDICTION_LOGS, "record_versions": True}
+    run_predict(tmp_path / "models/2", tmp_path, path, **options)
+    logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
+    np.testing.assert_array_equal(models.outputs(logs, "y"), x * [[0.5], [2], [2], [2]])
+    assert [log.request.model_spec.version.value for log in logs] == [7, 1, 2, 0]
+    shutil.rmtree(tmp_path / "models/7")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(VersionNotFound, match="names version 7, and .*models/7 does not exist"):
+        run_predict(tmp_path / "models/2", tmp_path, path, **options)
+    (tmp_path / "models/2").rename(tmp_path / "models/two")
+    with pytest.raises(InvalidSetting, match="--record-versions needs a base path"):
+        run_predict(tmp_path / "models/two", tmp_path, path, **options)
 
 
 def test_json_lines_have_named_inputs_or_a_single_value(model: Path, tmp_path: Path) -> None:
@@ -386,7 +435,7 @@ def test_records_that_do_not_fit_are_refused(model: Path, tmp_path: Path) -> Non
         model,
         tmp_path,
         InvalidInput,
-        "record 0 of .* is a PredictionLog without content",
+        "record 0 of .*: it is a PredictionLog without content",
         input_format=InputFormat.PREDICTION_LOGS,
     )
 

@@ -1,4 +1,7 @@
-"""Reads TFRecord files of PredictRequest or PredictionLog messages, and merges small requests."""
+"""Reads TFRecord files of PredictRequest or PredictionLog messages, and merges small requests.
+
+A Classify or Regress request runs as the Predict request with the same Examples.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +16,14 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from tpuserve.errors import Code, CodedError, InvalidInput
 from tpuserve.prediction.batch import InputBatch, Position
 from tpuserve.prediction.readers.dataset import iterate_records
+from tpuserve.prediction.readers.examples import ExampleParser
 from tpuserve.runtime.loaded_model import Array
+from tpuserve.samples.warm_up_inputs import serialize_examples
 from tpuserve.saved_model.signature import Signature, find_signature
+
+SignaturesOfVersion = Callable[[int], Mapping[str, Signature]]
+
+_LOGS = ("predict_log", "classify_log", "regress_log")
 
 
 class _PredictRecord(NamedTuple):
@@ -26,6 +35,7 @@ class _PredictRecord(NamedTuple):
     inputs: dict[str, Array]
     message: bytes
     rows: int | None
+    version: int | None
 
     @property
     def merge_key(self) -> Any:
@@ -35,7 +45,7 @@ class _PredictRecord(NamedTuple):
         tensors = sorted(
             (alias, array.dtype.str, array.shape[1:]) for alias, array in self.inputs.items()
         )
-        return self.signature_name, self.output_names, tensors
+        return self.version, self.signature_name, self.output_names, tensors
 
 
 def read_request_batches(
@@ -44,6 +54,7 @@ def read_request_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
+    signatures_of_version: SignaturesOfVersion | None = None,
 ) -> Iterator[InputBatch]:
     """Yield the PredictRequests of a TFRecord file in batches.
 
@@ -52,9 +63,12 @@ def read_request_batches(
 
     Args:
       batch_size: the largest number of rows, along the batch dimension, of merged requests.
+      signatures_of_version: returns the signatures of the version that a request names; None to
+        ignore the versions that requests name.
     """
     parse = predict_pb2.PredictRequest.FromString
-    return _read_batches(path, signatures, signature_name, batch_size, start, parse)
+    decoder = _Decoder(path, parse, signatures, signature_name, signatures_of_version)
+    return _read_batches(path, decoder, batch_size, start)
 
 
 def read_log_batches(
@@ -63,29 +77,23 @@ def read_log_batches(
     signature_name: str,
     batch_size: int,
     start: Position,
+    signatures_of_version: SignaturesOfVersion | None = None,
 ) -> Iterator[InputBatch]:
-    """Yield, in batches, the PredictRequests in the PredictionLogs of a TFRecord file.
+    """Yield, in batches, the Predict, Classify and Regress requests in a file of PredictionLogs.
 
-    The arguments and errors are those of `read_request_batches`. A PredictionLog of a method other
-    than Predict also raises InvalidInput.
+    The arguments and errors are those of `read_request_batches`. A PredictionLog of another method
+    also raises InvalidInput.
     """
-    return _read_batches(path, signatures, signature_name, batch_size, start, _parse_log)
+    decoder = _Decoder(path, _parse_log, signatures, signature_name, signatures_of_version)
+    return _read_batches(path, decoder, batch_size, start)
 
 
 def _read_batches(
-    path: str,
-    signatures: Mapping[str, Signature],
-    signature_name: str,
-    batch_size: int,
-    start: Position,
-    parse: Callable[[bytes], Any],
+    path: str, decoder: "_Decoder", batch_size: int, start: Position
 ) -> Iterator[InputBatch]:
     number = start.records
     for records, end in iterate_records(path, batch_size, start):
-        requests = [
-            _decode(path, number + index, record, parse, signatures, signature_name)
-            for index, record in enumerate(records)
-        ]
+        requests = [decoder.decode(number + index, record) for index, record in enumerate(records)]
         number = end.records
         yield from _mark_last(_merge_groups(path, requests, batch_size), end)
 
@@ -93,43 +101,79 @@ def _read_batches(
 def _parse_log(record: bytes) -> Any:
     log = prediction_log_pb2.PredictionLog.FromString(record)
     kind = log.WhichOneof("log_type")
-    if kind != "predict_log":
-        raise InvalidInput(f"is a {kind or 'PredictionLog without content'}, not a predict_log")
-    return log.predict_log.request
+    if kind not in _LOGS:
+        found = kind or "PredictionLog without content"
+        raise InvalidInput(f"it is a {found}, not a {', '.join(_LOGS[:-1])} or {_LOGS[-1]}")
+    return getattr(log, kind).request
 
 
-def _decode(
-    path: str,
-    number: int,
-    record: bytes,
-    parse: Callable[[bytes], Any],
-    signatures: Mapping[str, Signature],
-    signature_name: str,
-) -> _PredictRecord:
-    where = f"record {number} of {path}"
-    try:
-        message = parse(record)
-        inputs = {alias: tf.make_ndarray(proto) for alias, proto in message.inputs.items()}
-    except InvalidInput as error:
-        raise InvalidInput(f"{where} {error}. Remove it, or choose another file.") from error
-    except (DecodeError, ValueError, TypeError, KeyError) as error:
-        raise CodedError(
-            f"{where} cannot be decoded: {error}. Choose the --input-format of the file, or write "
-            f"it again; the same command then continues with this file.",
-            Code.DATA_LOSS,
-        ) from error
-    if not inputs:
-        raise InvalidInput(f"{where} has no inputs. Choose the --input-format of the file.")
-    name = message.model_spec.signature_name or signature_name
-    signature = find_signature(signatures, name)
-    return _PredictRecord(
-        number,
-        name,
-        tuple(message.output_filter) or None,
-        inputs,
-        message.SerializeToString(),
-        _count_rows(signature, inputs),
-    )
+class _Decoder:
+    """Decodes the records of an input file."""
+
+    def __init__(
+        self,
+        path: str,
+        parse: Callable[[bytes], Any],
+        signatures: Mapping[str, Signature],
+        signature_name: str,
+        signatures_of_version: SignaturesOfVersion | None,
+    ) -> None:
+        self._path = path
+        self._parse = parse
+        self._signatures = signatures
+        self._signature_name = signature_name
+        self._signatures_of_version = signatures_of_version
+        self._parsers: dict[tuple[int | None, str], ExampleParser] = {}
+
+    def decode(self, number: int, record: bytes) -> _PredictRecord:
+        """Decode the record with a number."""
+        where = f"record {number} of {self._path}"
+        try:
+            message = self._parse(record)
+            name = message.model_spec.signature_name or self._signature_name
+            version = self._version(message)
+            signature = find_signature(self._find_signatures(version), name)
+            if isinstance(message, predict_pb2.PredictRequest):
+                inputs = {alias: tf.make_ndarray(proto) for alias, proto in message.inputs.items()}
+            else:
+                examples = serialize_examples(message.input)
+                if (version, name) not in self._parsers:
+                    self._parsers[version, name] = ExampleParser(signature.inputs)
+                parser = self._parsers[version, name]
+                inputs = parser.to_inputs(examples, "its examples") if len(examples) else {}
+                message = predict_pb2.PredictRequest(model_spec=message.model_spec)
+                for alias, array in inputs.items():
+                    message.inputs[alias].CopyFrom(tf.make_tensor_proto(array))
+        except InvalidInput as error:
+            text = str(error).rstrip(".")
+            raise InvalidInput(f"{where}: {text}. Remove it, or choose another file.") from error
+        except (DecodeError, ValueError, TypeError, KeyError) as error:
+            raise CodedError(
+                f"{where} cannot be decoded: {error}. Choose the --input-format of the file, or "
+                f"write it again; the same command then continues with this file.",
+                Code.DATA_LOSS,
+            ) from error
+        if not inputs:
+            raise InvalidInput(f"{where} has no inputs. Choose the --input-format of the file.")
+        return _PredictRecord(
+            number,
+            name,
+            tuple(message.output_filter) or None,
+            inputs,
+            message.SerializeToString(),
+            _count_rows(signature, inputs),
+            version,
+        )
+
+    def _version(self, message: Any) -> int | None:
+        spec = message.model_spec
+        is_named = self._signatures_of_version and spec.WhichOneof("version_choice") == "version"
+        return spec.version.value if is_named else None
+
+    def _find_signatures(self, version: int | None) -> Mapping[str, Signature]:
+        if version is None or self._signatures_of_version is None:
+            return self._signatures
+        return self._signatures_of_version(version)
 
 
 def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None:
@@ -181,4 +225,5 @@ def _to_batch(path: str, requests: list[_PredictRecord]) -> InputBatch:
         first.signature_name,
         first.output_names,
         [request.message for request in requests],
+        version=first.version,
     )
