@@ -43,8 +43,8 @@ MASKS = (
     (r"\b\d{10}\b", "VERSION"),
     (r"\b\d+\.\d{3} ms\b", "DURATION"),
 )
-# The ports of the documents: gRPC, REST, and a collector of spans.
-PORTS = ("8500", "8501", "4317")
+# The ports of the documents: gRPC, REST, a collector of spans, and a second server's gRPC and REST.
+PORTS = ("8500", "8501", "4317", "9500", "9501")
 # The beginnings of the names of variables that commands must not inherit: a developer's emulated
 # TPU, what jax sets when a test imports it, and the flags of the tests.
 DROPPED_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_", "XLA_FLAGS")
@@ -150,10 +150,10 @@ class Terminal:
         is_server = SERVER.match(command) is not None
         localized = self._localize(command)
         if is_server:
-            ports = f"--port={self._port_numbers['8500']}"
-            if "tpuserve serve" in command:
+            ports = "" if "--port=" in command else f" --port={self._port_numbers['8500']}"
+            if ports and "tpuserve serve" in command:
                 ports += f" --rest_api_port={self._port_numbers['8501']}"
-            localized = f"{localized.removesuffix('&')} {ports}"
+            localized = f"{localized.removesuffix('&')}{ports}"
         if is_server and command.endswith("&"):
             self._execute(f"{localized} >> {self._log} 2>&1 &")
             # A server of the sample model prints a request after its log line "ready".

@@ -28,6 +28,7 @@ DOCUMENTS = [
     "docs/install.md",
     "docs/migrate.md",
     "docs/migrate_reference.md",
+    "docs/move.md",
     "docs/original-tests.md",
     "docs/train.md",
     "docs/serve.md",
