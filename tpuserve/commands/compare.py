@@ -135,7 +135,7 @@ def _side_options(command: Command) -> Command:
 @json_option
 @click.pass_context
 def compare(context: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Compare the answers of two servers, or of two versions of a model.
+    """Compare the answers of two servers or versions of a model.
 
     BASELINE_URL and CANDIDATE_URL are http://HOST:PORT for REST or grpc://HOST:PORT for gRPC, of
     any servers that speak TensorFlow Serving's API or the Open Inference Protocol. Without
@@ -151,7 +151,7 @@ def compare(context: click.Context, /, as_json: bool, **options: Any) -> None:
     """
     try:
         report = _compare(**options)
-    except TpuserveError as error:
+    except (TpuserveError, OSError) as error:
         if context.find_root().params.get("debug"):
             raise
         click.echo("Error: " + " ".join(str(error).split()), err=True)

@@ -114,7 +114,7 @@ class _Run:
         report.num_earlier = report.num_requests
         if report.num_requests == self._total:
             return
-        clients = [side.connect() for side in report.sides]
+        clients = [SideClient(side) for side in report.sides]
         try:
             baseline, candidate = [await client.signatures() for client in clients]
             are_all_described = all(side.api == "v1" for side in report.sides)

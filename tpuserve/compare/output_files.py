@@ -64,13 +64,13 @@ class OutputFiles(AbstractContextManager["OutputFiles"]):
         size = 0
         with open(self._directory / RESULTS_FILE, "rb") as lines:
             for line in lines:
-                if not line.endswith(b"\n"):
+                result = _parse_result(line) if size else None
+                if not line.endswith(b"\n") or (size and result is None):
                     break
-                if size:
-                    result = Result.from_dict(json.loads(line))
+                size += len(line)
+                if result is not None:
                     num_differing += bool(result.difference)
                     yield result
-                size += len(line)
         self._results.truncate(size)
         if not size:
             self._write_line(self._description)
@@ -115,7 +115,8 @@ class OutputFiles(AbstractContextManager["OutputFiles"]):
             differing = [
                 name
                 for name, value in self._description.items()
-                if not (_continues if name == _SOURCE else _equals)(value, earlier[name])
+                if value != earlier[name]
+                and not (name == _SOURCE and _continues(value, earlier[name]))
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise self._refused(f"has a damaged {RESULTS_FILE}") from error
@@ -131,8 +132,12 @@ class OutputFiles(AbstractContextManager["OutputFiles"]):
         )
 
 
-def _equals(value: Any, earlier: Any) -> bool:
-    return bool(value == earlier)
+def _parse_result(line: bytes) -> Result | None:
+    """Return the result in a line; None if the line is damaged."""
+    try:
+        return Result.from_dict(json.loads(line))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _continues(files: list[tuple[str, int]], earlier: list[tuple[str, int]]) -> bool:

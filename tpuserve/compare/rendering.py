@@ -72,7 +72,8 @@ def _format_difference(value: float | None) -> str:
 
 def _verdict(report: Report) -> Text:
     earlier = f", {report.num_earlier} of them before" if report.num_earlier else ""
-    compared = f"{report.num_requests} requests{earlier}"
+    so_far = " so far" if report.failure else ""
+    compared = f"{report.num_requests} requests{so_far}{earlier}"
     if report.num_differing:
         text = f"different: {report.num_differing} of {compared}"
         return Text(text, style="bold red")

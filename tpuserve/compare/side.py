@@ -46,15 +46,10 @@ class Side:
         return METHODS[:1] if api == "v2" else METHODS[:3] if is_http else METHODS
 
     def __str__(self) -> str:
-        version = (
-            self.model.label if self.model.version is None else f"version {self.model.version}"
-        )
+        version = "" if self.model.version is None else f" version {self.model.version}"
+        label = f" label {self.model.label}" if self.model.label else ""
         api = " over v2" if self.api == "v2" else ""
-        return f"{self.model.name} {version}".rstrip() + f" at {self.url}{api}"
-
-    def connect(self) -> "SideClient":
-        """Return a client of the side; it is used on one event loop."""
-        return SideClient(self)
+        return f"{self.model.name}{version}{label} at {self.url}{api}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Answer:
 
 
 class SideClient:
-    """Calls a side."""
+    """Calls a side, on one event loop."""
 
     def __init__(self, side: Side) -> None:
         self._side = side

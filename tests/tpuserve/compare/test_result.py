@@ -42,8 +42,8 @@ def test_a_tolerance_is_for_a_dtype_or_for_all_others() -> None:
     tolerances = Tolerances({"": 0.5, "float16": 0.0}, {"": 0.0})
     assert not compare(values(1), values(1.5), tolerances).difference
     expected = "y: 1 of 2 values differ, by 5.0e-01"
-    halves = [values(1, 2, dtype="float16"), values(1.5, 2, dtype="float16")]
-    assert compare(*halves, tolerances).difference == expected
+    baseline, candidate = values(1, 2, dtype="float16"), values(1.5, 2, dtype="float16")
+    assert compare(baseline, candidate, tolerances).difference == expected
 
 
 def test_outputs_that_one_side_lacks_are_named() -> None:
@@ -75,8 +75,8 @@ def test_a_result_is_read_from_its_dict() -> None:
 
 
 def test_the_report_has_the_ten_worst_differences_and_the_latencies() -> None:
-    sides = [Side(name, "http://a:1", ModelReference("half")) for name in ("baseline", "candidate")]  # type: ignore[arg-type]
-    report = Report(*sides)
+    model = ModelReference("half")
+    report = Report(Side("baseline", "http://a:1", model), Side("candidate", "http://b:1", model))
     for number in range(12):
         report.add(compare(values(0), values(number, ms=number), number=number))
     report.add(compare(values(0), Answer(1, {}, errors.NotFound("no")), number=12))
