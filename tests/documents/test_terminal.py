@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.documents.terminal import Terminal
+from tests.documents.terminal import PORTS, Terminal
 
 
 def test_log_lines_are_not_those_of_a_command_that_changes_files(tmp_path: Path) -> None:
-    terminal = Terminal("", tmp_path, [1, 2, 3])
+    terminal = Terminal("", tmp_path, range(len(PORTS)))
     (tmp_path / "first.log").write_text("loading\n")
     try:
         assert terminal.run_command("touch file", "") == ("", "")

@@ -1,4 +1,7 @@
-"""Importing the client is quick: it imports no TensorFlow and no network library."""
+"""Importing the client is quick: it imports no TensorFlow and no network library.
+
+The commands that measure and compare servers import no TensorFlow either.
+"""
 
 import subprocess
 import sys
@@ -17,6 +20,7 @@ assert not heavy, heavy
 for url in ("http://localhost:8501", "grpc://localhost:8500"):
     for api in ("v1", "v2"):
         tpuserve.client.Client(url, api=api).close()
+import tpuserve.compare.comparer, tpuserve.compare.rendering, tpuserve.bench.benchmark
 assert "tensorflow" not in sys.modules
 """
 

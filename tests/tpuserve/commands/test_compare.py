@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 import tpuserve
+from tests.processes import ServeProcess
 from tests.tpuserve.saved_models import tf_records
 from tpuserve import cli
 from tpuserve.local_server.server import LocalServer
@@ -248,6 +249,52 @@ def test_each_record_is_sent_by_its_method(
     report = report_of(capsys, server.rest_url, server.grpc_url, *same, status=0)
     assert report["left_out"] == {"multi_inference, which the API of a side does not have": 1}
     assert [each["method"] for each in report["signatures"]] == ["classify", "regress"]
+    # The Open Inference Protocol has only Predict.
+    text = error_of(capsys, server.rest_url, *same, "--candidate-api", "v2")
+    assert "found 1 of classify, which the API of a side does not have; 1 of regress, " in text
+
+
+def test_what_is_left_out_is_printed(
+    server: LocalServer, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_bytes(log.read_bytes() + tf_records(examples_log("classify_log")))
+    assert run_compare(*two(server, "digit", log)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"baseline: half at {server.rest_url}"
+    assert "left out: 1 of model sizes" in lines
+    assert lines[-1] == "same: 5 requests"
+
+
+VERSIONS = """
+model_config_list {{ config {{
+  name: "half" base_path: "{base}" model_platform: "tensorflow"
+  model_version_policy {{ all {{}} }}
+  version_labels {{ key: "stable" value: 1 }}
+  version_labels {{ key: "canary" value: 2 }}
+}} }}
+"""
+
+
+def test_two_versions_or_labels_of_a_server_are_compared(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version, slope in enumerate((0.5, 0.6), 1):
+        signature = tf.function(_line(slope), input_signature=[FLOATS])
+        tf.saved_model.save(tf.Module(), str(tmp_path / f"half/{version}"), signatures=signature)
+    config = tmp_path / "models.conf"
+    config.write_text(VERSIONS.format(base=tmp_path / "half"))
+    labels = "--allow_version_labels_for_unavailable_models"
+    server = ServeProcess(tmp_path / "half", flags=[f"--model_config_file={config}", labels])
+    try:
+        half = (f"http://{server.rest}", "--model", "half", "--request-log", log)
+        for names in (("version", "1", "2"), ("label", "stable", "canary")):
+            option, baseline, candidate = names
+            sides = (f"--baseline-{option}", baseline, f"--candidate-{option}", candidate)
+            report = report_of(capsys, *half, *sides, status=1)
+            assert report["differing"] == 4
+            assert report["candidate"] == f"half {option} {candidate} at http://{server.rest}"
+    finally:
+        server.kill()
 
 
 def test_an_interrupted_run_continues(

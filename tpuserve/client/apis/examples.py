@@ -37,7 +37,10 @@ def run(
       Regress "outputs" [examples].
     """
     if is_http:
-        body = json.dumps({"signature_name": signature_name, **_to_json(examples)}).encode()
+        document = _to_json(examples)
+        if signature_name:
+            document["signature_name"] = signature_name
+        body = json.dumps(document).encode()
         reply = yield Call(f"{rest_v1.path(model)}:{method}", body, rest_v1.JSON_HEADERS)
         try:
             results = rest_v1.decode_json(reply)["results"]
