@@ -98,6 +98,7 @@ def predict(
       progress: is called after each batch with the number of complete files, the number of all
         files, and a description of the current step.
     """
+    directory = directory.absolute() if record_versions else directory
     if record_versions and not directory.name.isdecimal():
         raise InvalidSetting(
             f"--record-versions needs a base path, whose versions are directories named by "
@@ -106,7 +107,7 @@ def predict(
     paths = formats.match_files(inputs)
     output_format.require_extra()
     run = describe_run(
-        directory.absolute().parent if record_versions else directory,
+        directory.parent if record_versions else directory,
         paths,
         signature_name,
         format_tags(tags) if tags else "",

@@ -31,7 +31,7 @@ class RecordVersions:
         load: Callable[[Path], LoadedModel],
         batch_size: int,
     ) -> None:
-        self._base_path = directory.absolute().parent
+        self._base_path = directory.parent
         self._load = load
         self._batch_size = batch_size
         self._default = Predictor(model, batch_size)
