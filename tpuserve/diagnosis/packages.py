@@ -14,13 +14,21 @@ CHECK = "packages"
 # files of the earlier one, which is a problem to report.
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
-_PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
+_PACKAGES = (
+    *_TENSORFLOW_WHEELS,
+    "tensorflow-text",
+    "tf-keras",
+    "keras",
+    "jax",
+    "jaxlib",
+    *_LIBTPU_WHEELS,
+)
 # Name of a wheel → name of the package that it replaces. The tested versions of such a wheel are
 # those of the replaced package, because the requirements of tpuserve and jax name no such wheel.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
 # Package → the dependencies whose tested versions are read from the requirements of the package.
 _TESTED_BY = {
-    "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
+    "tpuserve": ("tensorflow", "tensorflow-text", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),
 }
 
