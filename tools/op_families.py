@@ -1,4 +1,4 @@
-"""Adds the ops of the installed TensorFlow to `tpuserve/untrusted/op_families.txt`.
+"""Adds the ops of TensorFlow and tensorflow_text to `tpuserve/untrusted/op_families.txt`.
 
     python -m tools.op_families
 
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpuserve import tensorflow_internals
+from tpuserve.saved_model import op_imports
+from tpuserve.saved_model.op_packages import TENSORFLOW_TEXT
 from tpuserve.untrusted.op_families import (
     NOT_REVIEWED,
     PATH,
@@ -72,6 +74,7 @@ def _describe_arguments(op: Any) -> str:
 
 def main() -> None:
     """Add the missing ops to the file, and print them."""
+    op_imports.import_ops(TENSORFLOW_TEXT)
     registered = registered_ops()
     text = PATH.read_text(encoding="utf-8")
     families = parse_families(text)

@@ -18,7 +18,7 @@ from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.samples import cases
 from tpuserve.samples.cases import InputCase, InputSource
-from tpuserve.saved_model import metagraph
+from tpuserve.saved_model import metagraph, op_imports
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
 from tpuserve.saved_model.initialisation import insert_asset_paths
 from tpuserve.saved_model.signature import Signature
@@ -238,6 +238,7 @@ def _read_lowered(directory: Path) -> tuple[TagSet, dict[str, Signature], Any]:
         for candidate in saved_model.meta_graphs
         if frozenset(candidate.meta_info_def.tags) == tags
     )
+    op_imports.import_packages_of([meta_graph_def], directory)
     meta_graph_def.graph_def.CopyFrom(_remove_colocation(lower(meta_graph_def.graph_def)))
     insert_asset_paths(meta_graph_def, directory)
     return tags, dict(described[tags].signatures), meta_graph_def

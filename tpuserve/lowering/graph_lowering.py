@@ -1,6 +1,7 @@
 """Lowers a whole GraphDef and its functions: replaces all TPU ops by ops with CPU kernels."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
@@ -24,6 +25,7 @@ from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import RewriteScope
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.saved_model import dtypes
+from tpuserve.saved_model.op_packages import unknown_ops_error
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -47,11 +49,13 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
         function.
+      UnsupportedModel: TensorFlow does not know an op.
     """
     lowered = type(graph)()
     lowered.CopyFrom(graph)
     op_defs.restore_default_attrs(lowered)
     functions = {function.signature.name: function for function in lowered.library.function}
+    _check_known((lowered.node, *(body.node_def for body in functions.values())), functions)
     reachable_before = find_called_functions(lowered.node, functions)
     _functionalize_computations(lowered, functions)
     mark_host_ops(lowered.node, functions)
@@ -77,6 +81,19 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
             function for name, function in functions.items() if name not in unused
         )
     return lowered
+
+
+def _check_known(
+    graphs: "Iterable[Iterable[NodeDef]]", functions: "Mapping[str, FunctionDef]"
+) -> None:
+    unknown = Counter(
+        node.op
+        for nodes in graphs
+        for node in nodes
+        if op_defs.op_definition(node, functions) is None
+    )
+    if unknown:
+        raise unknown_ops_error("the graph", unknown)
 
 
 def _prepare_compiled_functions(reachable: set[str], functions: "dict[str, FunctionDef]") -> None:

@@ -15,7 +15,14 @@ from google.protobuf.message import DecodeError
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.runtime.registry import get_runtime
-from tpuserve.saved_model import initialisation, metagraph, proto_file, stablehlo_modules
+from tpuserve.saved_model import (
+    initialisation,
+    metagraph,
+    op_packages,
+    proto_file,
+    stablehlo_modules,
+)
+from tpuserve.saved_model.op_packages import NO_IMPORTS, ImportedOps
 from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection, select_metagraph
 from tpuserve.tags import TagSet, format_tags
@@ -32,6 +39,7 @@ class LoadRequest:
       runtime: the name of the runtime; None for the default runtime.
       max_constant_bytes: the memory, in bytes, that constants and tensors computed from them may
         need in addition to the size of the constants in the file; 0 for no limit.
+      imported_ops: the ops that the process that loads the model has in addition to TensorFlow's.
     """
 
     directory: Path
@@ -41,6 +49,7 @@ class LoadRequest:
     forbid_unsafe_ops: bool = False
     runtime: str | None = None
     max_constant_bytes: int = 0
+    imported_ops: ImportedOps = NO_IMPORTS
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,11 @@ class LoadPlan:
 
 
 def make_load_plan(request: LoadRequest) -> LoadPlan:
-    """Select a metagraph, check it, and prepare it for its runtime."""
+    """Select a metagraph, check it, and prepare it for its runtime.
+
+    Raises:
+      OpsNotImported: the model has ops of known packages that are not imported.
+    """
     directory = request.directory
     metagraphs = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
@@ -87,7 +100,9 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
         directory,
         forbid_unsafe_ops=request.forbid_unsafe_ops,
         max_constant_bytes=request.max_constant_bytes,
+        imported_ops=request.imported_ops,
     )
+    op_packages.check_imported(meta_graphs.values(), request.imported_ops, directory)
     if choice.tags not in meta_graphs:
         raise DamagedSavedModel(
             f"cannot load {directory}: its graph changed while it was read. Load the model again."

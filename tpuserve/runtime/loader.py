@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from tpuserve.devices import TpuSystem
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.registry import LoadOptions, get_runtime
+from tpuserve.saved_model import op_imports
 from tpuserve.tags import TagSet
 
 Result = TypeVar("Result")
@@ -46,6 +48,7 @@ def load(
     """Load the model of a SavedModel directory.
 
     On an emulated TPU, the TPU ops of a TPU metagraph are first replaced by ops that run on a CPU.
+    Known packages that register ops of the model are imported, if they are installed.
 
     Args:
       directory: a directory with saved_model.pb and variables/. Bytes are accepted because
@@ -65,21 +68,23 @@ def load(
 
     Raises:
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
+      UnsupportedModel: the model has ops of a package that is not installed, or not known.
       ModelTooLarge: the constants need more memory than `max_constant_bytes` allows, or an unknown
         amount of memory.
     """
     directory = Path(os.fsdecode(directory))
     hardware = devices.find_tpu_system() if hardware is None else hardware
-    plan = make_plan(
-        LoadRequest(
-            directory,
-            wanted_tags,
-            hardware,
-            fallback_to_cpu,
-            forbid_unsafe_ops,
-            runtime,
-            max_constant_bytes,
-        )
+    request = LoadRequest(
+        directory,
+        wanted_tags,
+        hardware,
+        fallback_to_cpu,
+        forbid_unsafe_ops,
+        runtime,
+        max_constant_bytes,
+    )
+    plan = op_imports.with_packages(
+        lambda imported_ops: make_plan(replace(request, imported_ops=imported_ops)), directory
     )
     if plan.choice.fallback:
         logger.warning("%s: %s", directory, plan.choice.fallback)

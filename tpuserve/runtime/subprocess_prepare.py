@@ -107,7 +107,7 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
     lowers = request.runtime == XLA_RUNTIME or (
         hardware.has_tpu and not hardware.is_run_by_tensorflow
     )
-    op_list = serialized_op_list() if lowers else b""
+    op_list = serialized_op_list(request.imported_ops) if lowers else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE,

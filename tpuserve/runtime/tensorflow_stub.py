@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuserve.saved_model.op_packages import ImportedOps
+
 if TYPE_CHECKING:
     from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 
-@functools.cache
-def serialized_op_list() -> bytes:
-    """Return the definitions of all ops of TensorFlow in this process, as a serialised OpList."""
+@functools.lru_cache(maxsize=1)
+def serialized_op_list(imported_ops: ImportedOps) -> bytes:
+    """Return the definitions of all ops in this process, as a serialised OpList.
+
+    Args:
+      imported_ops: the ops that were imported: after a change the definitions are read anew.
+    """
     from tpuserve.tensorflow_internals import c_api
 
     return bytes(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))

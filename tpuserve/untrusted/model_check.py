@@ -7,7 +7,12 @@ from typing import Any
 
 from tpuserve.errors import UnsafeModel
 from tpuserve.graph.references import attribute_value, node_name, tensor_name
-from tpuserve.saved_model.op_packages import op_with_package
+from tpuserve.saved_model.op_packages import (
+    NO_IMPORTS,
+    ImportedOps,
+    find_package,
+    unknown_ops_error,
+)
 from tpuserve.untrusted.op_families import UNKNOWN, Permission, op_families
 from tpuserve.untrusted.program import Program, Run, Site
 from tpuserve.untrusted.sizes import check_sizes
@@ -120,22 +125,26 @@ def check_model(
     *,
     forbid_unsafe_ops: bool,
     max_constant_bytes: int,
+    imported_ops: ImportedOps = NO_IMPORTS,
 ) -> None:
     """Check what the ops of a SavedModel can do, and how much memory its constants need.
 
     Args:
-      forbid_unsafe_ops: whether to refuse ops that can do more than compute, such as open files.
+      forbid_unsafe_ops: whether to refuse unknown ops, and ops that can do more than compute, such
+        as open files.
       max_constant_bytes: the memory, in bytes, that constants and tensors of a size in the file may
         need in addition to the size of the constants in the file; 0 for no limit.
+      imported_ops: the ops that the user has named are allowed.
 
     Raises:
       UnsafeModel: an op can do more than compute, or opens a file that is not the model's own.
       ModelTooLarge: constants become too large, or the graph has too many nodes after functions
         are inlined.
+      UnsupportedModel: an op is unknown.
     """
     programs = [Program(meta_graph) for meta_graph in meta_graphs]
     if forbid_unsafe_ops:
-        _check_ops(programs, directory)
+        _check_ops(programs, directory, imported_ops)
         for program in programs:
             _check_runs(program, directory)
     if max_constant_bytes:
@@ -143,32 +152,36 @@ def check_model(
             check_sizes(program, max_constant_bytes, directory)
 
 
-def _check_ops(programs: Sequence[Program], directory: Path) -> None:
+def _check_ops(programs: Sequence[Program], directory: Path, imported_ops: ImportedOps) -> None:
     """Refuse ops that can do more than compute, or that nobody has reviewed."""
     refused: Counter[str] = Counter()
-    foreign: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    # The packages of the refused ops; None for TensorFlow.
+    packages: set[str | None] = set()
     for program in programs:
         for site in program.all_sites():
             op = site.node.op
-            if op in program.functions:
+            if op in program.functions or op in imported_ops.named:
                 continue
             family = op_families().get(op, UNKNOWN)
             if family is UNKNOWN:
-                foreign[op_with_package(op)] += 1
+                unknown[op] += 1
             elif family.permission is Permission.REFUSED:
                 refused[f"{op} ({family.name})"] += 1
+                packages.add(find_package(op))
             elif attribute := _unsafe_attribute(site.node):
                 refused[f"{op} ({attribute})"] += 1
-    if foreign:
-        raise UnsafeModel(
-            f"{directory} holds ops of another package, or of a later TensorFlow: "
-            f"{_format_counts(foreign)}. This server cannot load them: export the model without "
-            f"them, for example with tokens as its input instead of text."
-        )
+                packages.add(None)
+    if unknown:
+        raise unknown_ops_error(directory, unknown)
     if refused:
+        names = ",".join(sorted(filter(None, packages)))
+        advice = (
+            _ADVICE if None in packages else f"or name {names} with --import_ops if you trust it."
+        )
         raise UnsafeModel(
             f"{directory} holds ops that are not known to compute only: {_format_counts(refused)}. "
-            f"Export the model without them, {_ADVICE}"
+            f"Export the model without them, {advice}"
         )
 
 

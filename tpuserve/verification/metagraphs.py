@@ -19,7 +19,7 @@ from tpuserve.errors import (
 )
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
-from tpuserve.saved_model import batch_functions, metagraph
+from tpuserve.saved_model import batch_functions, metagraph, op_imports
 from tpuserve.saved_model.metagraph import Metagraph
 from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import Signature
@@ -110,6 +110,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
                 f"{_advise(directory, described)}"
             )
     protos = meta_graph_defs(read_saved_model_message(directory))
+    op_imports.import_packages_of(protos.values(), directory)
     baseline, candidate = (MetaGraphSide(described[tags], protos[tags]) for tags in _SYSTEMS)
     return MetaGraphPair(directory, baseline, candidate, saved_model.warm_up)
 

@@ -6,7 +6,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tests import models
 from tpuserve import tags
-from tpuserve.errors import LoweringError
+from tpuserve.errors import LoweringError, UnsupportedModel
 from tpuserve.lowering import lower
 
 v1 = tf.compat.v1
@@ -32,6 +32,13 @@ def test_graph_passed_in_is_not_changed() -> None:
     before = graph.SerializeToString(deterministic=True)
     lower(graph)
     assert graph.SerializeToString(deterministic=True) == before
+
+
+def test_an_unknown_op_is_told_with_what_to_do() -> None:
+    graph = graph_def()
+    graph.library.function[0].node_def.add(name="first", op="NobodysOp")
+    with pytest.raises(UnsupportedModel, match="1 NobodysOp. Name the package or the library"):
+        lower(graph)
 
 
 def test_a_graph_without_tpu_ops_is_returned_equal() -> None:

@@ -125,7 +125,7 @@ def test_an_op_of_another_package_is_told_with_the_package(tmp_path: Path) -> No
     model = directory / "saved_model.pb"
     # A name of the same length leaves the file readable.
     model.write_bytes(model.read_bytes().replace(b"AddV2", b"IO>V2"))
-    with pytest.raises(UnsupportedModel, match=r"has no op IO>V2 \(tensorflow_io\)"):
+    with pytest.raises(UnsupportedModel, match="IO>V2 is of tensorflow-io: install"):
         loader.load(directory, hardware=NO_TPU)
 
 

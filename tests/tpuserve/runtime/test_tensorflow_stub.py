@@ -10,10 +10,12 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry, tensor_util
 
 from tpuserve.runtime import tensorflow_stub
+from tpuserve.saved_model.op_packages import NO_IMPORTS
 
 _PROGRAM = """
 import sys
 from tpuserve.runtime import tensorflow_stub
+from tpuserve.saved_model.op_packages import ImportedOps
 tensorflow_stub.install_stub()
 tensorflow_stub.install_op_registry(sys.stdin.buffer.read())
 from tpuserve.tensorflow_internals import op_def_registry, tensor_util
@@ -26,7 +28,7 @@ assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
 def test_op_definition_is_that_of_tensorflow() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        input=tensorflow_stub.serialized_op_list(),
+        input=tensorflow_stub.serialized_op_list(NO_IMPORTS),
         stdout=-1,
         check=True,
     )

@@ -8,7 +8,8 @@ import pytest
 from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from tpuserve.errors import UnsafeModel
+from tpuserve.errors import UnsafeModel, UnsupportedModel
+from tpuserve.saved_model.op_packages import ImportedOps
 from tpuserve.untrusted.model_check import check_model
 
 check_only_computes = partial(check_model, forbid_unsafe_ops=True, max_constant_bytes=0)
@@ -98,15 +99,25 @@ def test_op_that_may_do_more_than_compute_is_refused(op: str, family: str) -> No
 @pytest.mark.parametrize(
     ("op", "text"),
     [
-        ("IO>AnythingAtAll", r"1 IO>AnythingAtAll \(tensorflow_io\)"),
-        ("SentencepieceTokenizeOp", r"1 SentencepieceTokenizeOp \(tensorflow_text\)"),
-        ("MatMulV9", "1 MatMulV9"),
+        ("IO>Anything", "IO>Anything is of tensorflow-io: install its version for this TensorFlow"),
+        ("TFText>Later", "TFText>Later is of tensorflow-text: import it with --import_ops=tensor"),
+        ("MatMulV9", "another package, or of a later TensorFlow: 1 MatMulV9. Name the package"),
     ],
 )
 def test_op_of_another_package_is_told_as_that(op: str, text: str) -> None:
-    text = f"another package, or of a later TensorFlow: {text}. This server cannot load"
-    with pytest.raises(UnsafeModel, match=text):
+    with pytest.raises(UnsupportedModel, match=text):
         check_only_computes([graph_of("WriteFile", op)], PLACE)
+
+
+def test_ops_that_the_user_has_named_are_accepted() -> None:
+    ops = ("MyOp", "FastWordpieceTokenizeWithOffsets")
+    check_only_computes([graph_of(*ops)], PLACE, imported_ops=ImportedOps(named=frozenset(ops)))
+
+
+def test_op_of_tensorflow_text_that_trusts_its_table_asks_for_its_name() -> None:
+    check_only_computes([graph_of("WordpieceTokenizeWithOffsets", "SentencepieceOp")], PLACE)
+    with pytest.raises(UnsafeModel, match="or name tensorflow_text with --import_ops if you trust"):
+        check_only_computes([graph_of("FastWordpieceTokenizeWithOffsets")], PLACE)
 
 
 def test_ops_of_functions_and_of_both_metagraphs_count() -> None:

@@ -1,11 +1,14 @@
-"""Every op of the installed TensorFlow has been reviewed."""
+"""Every op of the installed TensorFlow and of tensorflow_text has been reviewed."""
 
 from tools import op_families as tool
+from tpuserve.saved_model import op_imports
+from tpuserve.saved_model.op_packages import TENSORFLOW_TEXT, find_package
 from tpuserve.untrusted.op_families import PATH, Permission, op_families, parse_families
 
 
 def test_every_registered_op_is_in_a_family() -> None:
     _register_ops_of_tensorflow_lite()
+    op_imports.import_ops(TENSORFLOW_TEXT)
     registered = tool.registered_ops()
     missing = {op: registered[op] for op in tool.unclassified_ops(registered)}
     assert not missing, (
@@ -13,6 +16,13 @@ def test_every_registered_op_is_in_a_family() -> None:
         f"are not trusted: {missing}. Run `python -m tools.op_families`, read what the kernel of "
         f"each does, and move it from 'not reviewed' to a family in {PATH}."
     )
+
+
+def test_ops_of_tensorflow_text_are_told_from_others() -> None:
+    families = op_families()
+    named = {op for op, family in families.items() if "of tensorflow_text" in family.name}
+    assert named == {op for op in families if find_package(op) == TENSORFLOW_TEXT}
+    assert not [op for op in families.keys() - named if find_package(op) is not None]
 
 
 def test_no_op_is_in_two_families() -> None:

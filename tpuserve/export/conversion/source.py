@@ -1,5 +1,6 @@
 """Reads the SavedModel to convert, and selects the metagraph and the signatures to convert."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ from tpuserve.errors import (
 )
 from tpuserve.files.file_listing import list_files
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
-from tpuserve.saved_model import metagraph, proto_file
-from tpuserve.saved_model.op_packages import op_with_package
+from tpuserve.saved_model import metagraph, op_imports, proto_file
+from tpuserve.saved_model.op_packages import unknown_ops_error
 from tpuserve.saved_model.saved_model_message import meta_graph_defs, read_saved_model_message
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
@@ -53,6 +54,7 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
     by_tags = meta_graph_defs(saved_model)
     _check_tags(directory, tags, by_tags)
     meta_graph = by_tags[tags]
+    op_imports.import_packages_of([meta_graph], directory)
     _check_ops(directory, tags, meta_graph)
     names = sorted(name for name in meta_graph.signature_def if name != INIT_SIGNATURE)
     if not names:
@@ -107,6 +109,7 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
             f"TensorFlow {version}. Install that version."
         )
     functions = {function.signature.name for function in graph.library.function}
+    unknown: Counter[str] = Counter()
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
             if node.op in _TPU_OPS:
@@ -115,11 +118,10 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
                     f"already: it has the op {node.op} ({node.name!r}). Serve it as it is."
                 )
             if node.op not in functions and op_def_registry.get(node.op) is None:
-                raise UnsupportedModel(
-                    f"{directory} has the op {op_with_package(node.op)} at {node.name!r}, which "
-                    f"the installed TensorFlow does not know; the model was written by TensorFlow "
-                    f"{version}. Install that version, or the package that defines the op."
-                )
+                unknown[node.op] += 1
+    if unknown:
+        where = f"{directory} (written by TensorFlow {version})"
+        raise unknown_ops_error(where, unknown, op_imports.imported())
 
 
 def saved_model_files(directory: Path) -> list[Path]:

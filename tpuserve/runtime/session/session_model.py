@@ -7,6 +7,7 @@ sessions can run a TPU metagraph.
 import dataclasses
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpuserve import devices, tensorflow_internals
-from tpuserve.errors import Code, CodedError, DamagedSavedModel, TpuserveError, UnsupportedModel
+from tpuserve.errors import Code, CodedError, DamagedSavedModel, TpuserveError
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
@@ -27,7 +28,8 @@ from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
 from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.runtime.session.session_plan import SessionPlan
 from tpuserve.runtime.session.signature_runner import SignatureRunner, error_summary
-from tpuserve.saved_model.op_packages import op_with_package
+from tpuserve.saved_model import op_imports
+from tpuserve.saved_model.op_packages import unknown_ops_error
 from tpuserve.saved_model.signature import Signature, find_signature
 
 # The attribute that marks a function, or a call of a function, for compilation by XLA.
@@ -192,11 +194,8 @@ def load_session_model(
             raise
         unknown = _UNKNOWN_OP.search(str(error))
         if unknown:
-            raise UnsupportedModel(
-                f"cannot load {directory}: TensorFlow {tf.__version__} has no op "
-                f"{op_with_package(unknown[1])}. Export the model without ops of other packages or "
-                f"of later versions."
-            ) from error
+            ops = Counter([unknown[1]])
+            raise unknown_ops_error(directory, ops, op_imports.imported()) from error
         raise DamagedSavedModel(
             f"cannot load {directory}: {error_summary(error)}. Export the model again."
         ) from error
