@@ -84,6 +84,13 @@ def _option(flag: Flag) -> click.Option:
             help=flag.help,
             metavar="[BOOL]" if flag.value_type == "bool" else "[BOOL|auto]",
         )
+    if flag.is_repeatable:
+        return click.Option(
+            [f"--{flag.name}"],
+            multiple=True,
+            callback=lambda context, parameter, values: ",".join(values),
+            help=flag.help,
+        )
     return click.Option(
         [f"--{flag.name}"],
         type=_TYPES[flag.value_type],

@@ -31,7 +31,7 @@ from server.storage.remote_models import RemoteModels
 from tpuserve.devices import jax_client
 from tpuserve.errors import TpuserveError
 from tpuserve.files.disk_cache import find_cache_directory
-from tpuserve.saved_model import signing
+from tpuserve.saved_model import op_imports, signing
 
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
@@ -142,18 +142,21 @@ class Engine:
         """Check the configured models as far as possible before the slow import of TensorFlow.
 
         Raises:
-          InvalidSetting: the public key that verifies the signatures of models cannot be read.
+          InvalidSetting: the public key that verifies the signatures of models cannot be read, or a
+            package or a library of --import_ops is missing.
           ExtraNotInstalled: jax, which a model needs, is missing or of an untested version; or the
             package that reads the remote base path of a model is missing.
           LabelNotAvailable: the model config file sets a version label, although no version is
             loaded yet, and the flags do not allow that.
         """
-        if self._settings.tensorflow_session_config_file:
-            session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
-        if self._settings.model_signature_policy == SIGNATURES_REQUIRED:
-            signing.check_key(Path(self._settings.model_signing_key), is_private=False)
+        settings = self._settings
+        if settings.tensorflow_session_config_file:
+            session_options.read_session_config(Path(settings.tensorflow_session_config_file))
+        if settings.model_signature_policy == SIGNATURES_REQUIRED:
+            signing.check_key(Path(settings.model_signing_key), is_private=False)
+        op_imports.check_names(settings.import_ops)
         config = self._first_config
-        if any((model.engine or self._settings.engine) == XLA_ENGINE for model in config.models):
+        if any((model.engine or settings.engine) == XLA_ENGINE for model in config.models):
             jax_client.check_installed()
         for model in config.models:
             if model.logging is not None:

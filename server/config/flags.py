@@ -5,13 +5,14 @@ Source of names and defaults: tensorflow_serving/model_servers/main.cc.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from server.config.model_config import is_remote, local_path
 from server.config.settings import AUTO, Settings
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
+from tpuserve.saved_model import op_imports
 
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 _INT32 = range(-(2**31), 2**31)
@@ -23,6 +24,7 @@ class Flag:
 
     Attributes:
       value_type: bool, int, float, text, or auto: a bool or the text "auto".
+      is_repeatable: whether the flag may be given several times; commas join the values.
       has_effect: False for a flag of TensorFlow Serving that is accepted and ignored, so that
         existing scripts need no change.
     """
@@ -33,6 +35,7 @@ class Flag:
     help: str
     is_ours: bool = False
     has_effect: bool = True
+    is_repeatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,16 @@ SECTIONS = (
             _own_flag(
                 "forbid_unsafe_ops",
                 "Refuse models with ops that may do more than compute on the model's own files.",
+            ),
+            replace(
+                _own_flag(
+                    "import_ops",
+                    "Python packages that register ops, and libraries for tf.load_op_library, "
+                    "separated by commas (repeatable). They are imported before the models are "
+                    "loaded, and models may have all their ops. tensorflow_text is imported by "
+                    "itself for a model that needs it.",
+                ),
+                is_repeatable=True,
             ),
             _own_flag(
                 "max_constant_bytes",
@@ -447,6 +460,8 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
         chosen["saved_model_tags"] = tags.parse_tags(chosen["saved_model_tags"]) or None
     if "grpc_channel_arguments" in chosen:
         chosen["grpc_channel_arguments"] = channel_arguments(chosen["grpc_channel_arguments"])
+    if "import_ops" in chosen:
+        chosen["import_ops"] = op_imports.parse_names(chosen["import_ops"])
     return Settings(**chosen)
 
 

@@ -77,6 +77,7 @@ class Settings:
       enable_console: whether the REST port shows a web page for operators at its root path.
       show_warm_up_requests: whether the server shows users a version's warm-up requests as example
         requests, although they can be private. If False, it shows examples with generated values.
+      import_ops: Python packages and paths of libraries that register ops.
       allow_links: whether symbolic links may point to files outside of a model's base path.
       model_cache_dir: the directory to which versions are downloaded; empty for a directory in the
         user's cache directory.
@@ -158,6 +159,7 @@ class Settings:
     open_metrics: bool = False
     open_health: bool = False
     forbid_unsafe_ops: bool = True
+    import_ops: tuple[str, ...] = ()
     allow_links: bool = False
     max_constant_bytes: int = 1 << 30
     access_log: bool = False

@@ -21,7 +21,8 @@ from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.process import ports
 from server.scheduling.request_queues import RequestQueues
-from tpuserve.runtime import gc_control, serving_import
+from tpuserve.runtime import gc_control, serving_import, tf_logging
+from tpuserve.saved_model import op_imports
 
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
@@ -102,8 +103,17 @@ def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
     """Import TensorFlow and the modules of the gRPC frontend, if gRPC is enabled.
 
     Call this function before models are loaded: otherwise the first requests would wait for the
-    imports.
+    imports. The ops of --import_ops are registered, too.
+
+    Raises:
+      InvalidSetting: a package or a library of --import_ops cannot be loaded.
     """
+    if op_imports.need_python(settings.import_ops):
+        # The packages may import what a server leaves out of TensorFlow, such as Keras.
+        tf_logging.import_tensorflow()
+    elif settings.import_ops:
+        serving_import.import_tensorflow_for_serving()
+    op_imports.import_ops(settings.import_ops)
     if settings.port or settings.grpc_socket_path:
         serving_import.import_tensorflow_for_serving()
         _import_modules("server.frontends.grpc.server", "server.warmup.replayer")

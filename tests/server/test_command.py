@@ -123,6 +123,13 @@ def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     assert runs.settings[0] == runs.settings[1]
 
 
+def test_ops_to_import_are_divided_by_commas_and_by_flags(runs: Runs) -> None:
+    run_model_server(BASE, "--import_ops=my_ops,/ops/a.so", "--import_ops", "/ops/b.so")
+    run_model_server(BASE)
+    imported = [settings.import_ops for settings in runs.settings]
+    assert imported == [("my_ops", "/ops/a.so", "/ops/b.so"), ()]
+
+
 def test_stand_in_has_rest_off_and_serve_has_it_on(runs: Runs) -> None:
     run_model_server(BASE)
     CliRunner().invoke(serve, [BASE])

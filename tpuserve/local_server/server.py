@@ -225,6 +225,8 @@ def _quote(text: str) -> str:
 
 
 def _format_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
