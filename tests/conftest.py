@@ -63,6 +63,7 @@ _WITH_EXTRAS = (
     "tests/tpuserve/commands/test_compile_train.py",
     "tests/tpuserve/commands/test_convert.py",
     "tests/tpuserve/commands/test_doctor.py",
+    "tests/tpuserve/commands/test_import_ops.py",
     "tests/tpuserve/compilation",
     "tests/tpuserve/diagnosis",
     "tests/trainer/compat/test_contrib_programs.py",

@@ -55,17 +55,20 @@ class InferenceSpecType:
 class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
     """Beam's ModelHandler for a SavedModel, which loads and runs the model in Beam's workers."""
 
-    def __init__(self, spec: Any, max_batch_size: int) -> None:
+    def __init__(self, spec: Any, max_batch_size: int, import_ops: str | Sequence[str]) -> None:
         super().__init__(max_batch_size=max_batch_size)
         self._directory = str(spec.model_path)
         self._tags = frozenset(spec.tag) or None
         self._signature_name = spec.signature_name[0] if spec.signature_name else DEFAULT_SIGNATURE
         self._max_batch_size = max_batch_size
+        self._import_ops = import_ops
 
     def load_model(self) -> Any:
         """Load the model; Beam calls this method once in each worker process."""
         from tpuserve.prediction.example_predictor import ExamplePredictor
+        from tpuserve.saved_model import op_imports
 
+        op_imports.import_ops(self._import_ops)
         return ExamplePredictor(
             self._directory, self._signature_name, tags=self._tags, batch_size=self._max_batch_size
         )
@@ -86,11 +89,16 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
         return "tpuserve"
 
 
-def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
+def CreateModelHandler(
+    inference_spec_type: Any,
+    max_batch_size: int = _MAX_BATCH_SIZE,
+    import_ops: str | Sequence[str] = (),
+) -> Any:
     """Create a ModelHandler of Beam for a SavedModel. The handler returns PredictionLogs.
 
     Args:
       max_batch_size: the largest number of examples in one run of the model.
+      import_ops: Python packages, and paths of libraries, that register ops of the model.
     """
     spec = getattr(inference_spec_type, "saved_model_spec", None)
     if spec is None or not spec.model_path:
@@ -105,16 +113,20 @@ def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATC
             f"RunInference for each."
         )
     metagraph.read_metagraphs(spec.model_path)
-    return _ModelHandler(spec, max_batch_size)
+    return _ModelHandler(spec, max_batch_size, import_ops)
 
 
-def RunInference(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
+def RunInference(
+    inference_spec_type: Any,
+    max_batch_size: int = _MAX_BATCH_SIZE,
+    import_ops: str | Sequence[str] = (),
+) -> Any:
     """Create a transform that runs a SavedModel on a PCollection of examples.
 
-    Its result is a PCollection of PredictionLogs.
+    Its result is a PCollection of PredictionLogs. The arguments are those of CreateModelHandler.
     """
     return "RunInference" >> base.RunInference(
-        CreateModelHandler(inference_spec_type, max_batch_size)
+        CreateModelHandler(inference_spec_type, max_batch_size, import_ops)
     )
 
 

@@ -82,6 +82,7 @@ class Predict:
     Args:
       tags: the exact tag set of the metagraph; None to choose the metagraph by whether the
         machine has a TPU.
+      import_ops: Python packages, and paths of libraries, that register ops of the model.
     """
 
     def __init__(
@@ -90,9 +91,12 @@ class Predict:
         signature_name: str = DEFAULT_SIGNATURE,
         *,
         tags: TagSet | None = None,
+        import_ops: str | Sequence[str] = (),
     ) -> None:
         from tpuserve.runtime import loader
+        from tpuserve.saved_model import op_imports
 
+        op_imports.import_ops(import_ops)
         self._model = loader.load(directory, tags)
         self._signature = find_signature(self._model.signatures, signature_name)
         self._signature_name = signature_name

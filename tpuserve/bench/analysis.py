@@ -116,6 +116,7 @@ class Plan:
       signature_name: the signature that all requests call. If it is "", a logged request calls the
         signature that it names, and a request that names none calls "serving_default".
       procedure: the time windows of each measurement. They are shortened to fit into `seconds`.
+      import_ops: Python packages and paths of libraries that register ops of the model.
     """
 
     model: ModelFiles
@@ -126,6 +127,7 @@ class Plan:
     procedure: Procedure
     goal: Goal
     seconds: float
+    import_ops: Sequence[str] = ()
 
     @property
     def engines(self) -> list[ModelEngine]:
@@ -191,7 +193,7 @@ def serve_and_measure(
     """
     name = plan.model.model_name
     with tempfile.TemporaryDirectory() as directory:
-        flags = dict(configuration.flags)
+        flags = {"import_ops": plan.import_ops, **configuration.flags}
         if configuration.batching_parameters:
             parameters = Path(directory, "batching.config")
             parameters.write_text(configuration.batching_parameters)

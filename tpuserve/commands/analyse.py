@@ -8,7 +8,7 @@ import click
 
 from tpuserve.commands import bench_options
 from tpuserve.commands.bench_options import measurement_options
-from tpuserve.commands.common_options import json_option
+from tpuserve.commands.common_options import import_ops_option, json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.path_type import LocalBasePath, MultiValueCommand
 from tpuserve.commands.progress import progress_bar
@@ -70,6 +70,7 @@ Examples:
     help="Time for all configurations, with the starts of their servers, e.g. `--seconds 600`. "
     "Windows are shortened to fit into it. When it is over, no further configuration is measured.",
 )
+@import_ops_option
 @measurement_options
 @json_option
 def analyse(
@@ -80,6 +81,7 @@ def analyse(
     protocol: Any,
     concurrency: tuple[int, ...],
     seconds: float,
+    import_ops: tuple[str, ...],
     plot_path: Path | None,
     as_json: bool,
     **options: Any,
@@ -113,6 +115,7 @@ def analyse(
         bench_options.procedure(options),
         analysis.Goal(_PERCENTILES[percentile], limit_ms),
         seconds,
+        import_ops,
     )
     click.echo(rendering.format_plan(plan), err=True)
     with exit_on_sigterm(), progress_bar() as progress:

@@ -1,5 +1,6 @@
 """Defines arguments and options that several commands of `tpuserve` share."""
 
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -119,3 +120,51 @@ _CONNECTION_OPTIONS = (
         help="PEM file of certificates for https:// and grpcs://.",
     ),
 )
+
+
+import_ops_option = click.option(
+    "--import_ops",
+    "--import-ops",
+    "import_ops",
+    multiple=True,
+    metavar="NAMES",
+    callback=lambda context, parameter, values: _check_import_ops(values),
+    help="Python packages that register ops, and libraries for tf.load_op_library, separated by "
+    "commas (repeatable). tensorflow_text is imported by itself for a model that needs it.",
+)
+
+
+def _check_import_ops(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of an option --import_ops; fail before the slow import of TensorFlow.
+
+    Raises:
+      InvalidSetting: A package or a library is missing.
+    """
+    from tpuserve.saved_model import op_imports
+
+    names = op_imports.parse_names(values)
+    op_imports.check_names(names)
+    return names
+
+
+class _EchoHandler(logging.Handler):
+    """Writes log records to the standard error of the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+def import_tensorflow(import_ops: tuple[str, ...]) -> None:
+    """Import TensorFlow and the ops of an option --import_ops; say which ops are imported later.
+
+    Raises:
+      InvalidSetting: A package or a library cannot be loaded, or registers no ops.
+    """
+    from tpuserve.runtime import tf_logging
+    from tpuserve.saved_model import op_imports
+
+    tf_logging.import_tensorflow()
+    op_imports.logger.setLevel(logging.INFO)
+    if not op_imports.logger.handlers:
+        op_imports.logger.addHandler(_EchoHandler())
+    op_imports.import_ops(import_ops)

@@ -9,6 +9,8 @@ import click
 from tpuserve.commands.common_options import (
     TopologyType,
     batch_size_option,
+    import_ops_option,
+    import_tensorflow,
     json_option,
     signature_option,
 )
@@ -141,6 +143,7 @@ class _CompileCommand(MultiValueCommand):
     help="Take the shapes of these arrays, each named INPUT or SIGNATURE/INPUT, as `tpuserve "
     "verify` does. Default: the warm-up records, else generated inputs.",
 )
+@import_ops_option
 @json_option
 @click.option(
     "--plot",
@@ -172,6 +175,7 @@ def compile(
     latency_goal_ms: float | None,
     unknown_dimension: int,
     inputs: Path | None,
+    import_ops: tuple[str, ...],
     as_json: bool,
     plot_path: Path | None,
     jobs: int | None,
@@ -207,9 +211,8 @@ def compile(
         check_plot_path(plot_path)
     if program is not None:
         run = _TrainRun(program, arguments, topologies, batch_sizes, jobs)
-        return _compile_train_step(context, run, as_json, plot_path)
+        return _compile_train_step(context, run, import_ops, as_json, plot_path)
     directory = _parse_directory(context, arguments)
-    from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
     # Read the SavedModel first, so that an error in the SavedModel is reported before the slow
@@ -217,7 +220,7 @@ def compile(
     metagraph.read_metagraphs(directory)
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
-        tf_logging.import_tensorflow()
+        import_tensorflow(import_ops)
         from tpuserve.compilation import aot, cache, chips, plot, report_tables
 
         report = aot.compile(
@@ -277,7 +280,11 @@ def _parse_directory(context: click.Context, arguments: tuple[str, ...]) -> Path
 
 
 def _compile_train_step(
-    context: click.Context, run: _TrainRun, as_json: bool, plot_path: Path | None
+    context: click.Context,
+    run: _TrainRun,
+    import_ops: tuple[str, ...],
+    as_json: bool,
+    plot_path: Path | None,
 ) -> int:
     """Run a program up to its first training, compile its training step, and print the report.
 
@@ -291,13 +298,12 @@ def _compile_train_step(
     from tpuserve.compilation.compiler import Compiler
     from tpuserve.compilation.train_step import report_table
     from tpuserve.compilation.train_step.request import TrainStepRequest, pending
-    from tpuserve.runtime import tf_logging
 
     names = list(dict.fromkeys(run.topologies or _TRAIN_TOPOLOGIES))
     with exit_on_sigterm(), progress_bar() as progress, Compiler(run.jobs) as compiler:
         targets = compiler.describe_targets(names)
         progress(0, 0, "importing TensorFlow")
-        tf_logging.import_tensorflow()
+        import_tensorflow(import_ops)
         request = TrainStepRequest(compiler, targets, run.batch_sizes, progress)
         with pending(request):
             _run_program(context, run.program, run.arguments)

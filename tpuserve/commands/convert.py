@@ -14,6 +14,8 @@ from tpuserve import validation
 from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.common_options import (
     TopologyType,
+    import_ops_option,
+    import_tensorflow,
     json_option,
     signature_option,
     signing_key_option,
@@ -116,6 +118,7 @@ Examples:
     help="Compile for these TPUs after the conversion, like `tpuserve compile`. Needs the extra "
     "compile.",
 )
+@import_ops_option
 @signing_key_option
 @json_option
 @click.pass_context
@@ -139,6 +142,7 @@ def convert(
     atol: float | None,
     rtol: float | None,
     topologies: tuple[str, ...],
+    import_ops: tuple[str, ...],
     signing_key: Path | None,
     as_json: bool,
 ) -> None:
@@ -165,11 +169,9 @@ def convert(
     # The compilation takes the shapes of the inputs, too.
     _check_comparison(verifies, None if topologies else inputs, atol=atol, rtol=rtol)
     source_tags = tag_sets.parse_tags(tags)
-    from tpuserve.runtime import tf_logging
-
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
-        tf_logging.import_tensorflow()
+        import_tensorflow(import_ops)
         from tpuserve.export import convert as run_conversion
 
         if inputs is not None:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tpuserve import tags as tag_sets
-from tpuserve.commands.common_options import directory_argument, json_option
+from tpuserve.commands.common_options import (
+    directory_argument,
+    import_ops_option,
+    import_tensorflow,
+    json_option,
+)
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.path_type import MultiValueCommand, OutputPath
 from tpuserve.commands.progress import progress_bar
@@ -96,6 +101,7 @@ Examples:
     type=click.Choice(_ENGINES),
     help="Runtime of the model: TensorFlow's session, XLA, or JAX's PJRT client. Default: session.",
 )
+@import_ops_option
 @json_option
 def predict(
     directory: Path,
@@ -108,6 +114,7 @@ def predict(
     batch_size: int,
     tags: str | None,
     engine: str | None,
+    import_ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Predict all records of files, without a server.
@@ -130,11 +137,9 @@ def predict(
     formats.match_files(patterns)
     to_format = formats.OutputFormat(output_format)
     to_format.require_extra()
-    from tpuserve.runtime import tf_logging
-
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
-        tf_logging.import_tensorflow()
+        import_tensorflow(import_ops)
         from tpuserve.prediction import batch_prediction
 
         report = batch_prediction.predict(

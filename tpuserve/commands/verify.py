@@ -8,6 +8,8 @@ import click
 from tpuserve.commands.common_options import (
     batch_size_option,
     directory_argument,
+    import_ops_option,
+    import_tensorflow,
     json_option,
     signature_option,
 )
@@ -70,6 +72,7 @@ Examples:
     metavar="RUNS",
     help="Number of further runs after the first, for the median wall time.",
 )
+@import_ops_option
 @json_option
 @click.pass_context
 def verify(
@@ -82,6 +85,7 @@ def verify(
     rtol: float,
     seed: int,
     runs: int,
+    import_ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compare the TPU and the CPU metagraph of a SavedModel.
@@ -103,9 +107,7 @@ def verify(
     """
     # Import TensorFlow here, after `tpuserve.cli` has set the log level in the environment, because
     # TensorFlow reads the level during the import.
-    from tpuserve.runtime import tf_logging
-
-    tf_logging.import_tensorflow()
+    import_tensorflow(import_ops)
     from tpuserve.verification import rendering
     from tpuserve.verification import verify as run_verification
 
