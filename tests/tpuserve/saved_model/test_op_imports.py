@@ -77,6 +77,7 @@ def test_a_package_that_is_not_installed_is_told_with_its_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     monkeypatch.setattr(op_imports, "_packages", set())
+    monkeypatch.setattr(op_imports, "_named", {})
     with pytest.raises(UnsupportedModel) as caught:
         op_imports.import_packages_of([graph_of("Relu", "SentencepieceTokenizeOp")], "/models/a")
     assert str(caught.value) == (

@@ -10,7 +10,11 @@ def test_every_registered_op_is_in_a_family() -> None:
     _register_ops_of_tensorflow_lite()
     op_imports.import_ops(TENSORFLOW_TEXT)
     registered = tool.registered_ops()
-    missing = {op: registered[op] for op in tool.unclassified_ops(registered)}
+    # Other tests of this process may have imported libraries of their own.
+    own = {
+        op for name, ops in op_imports._named.items() if op_imports.is_library(name) for op in ops
+    }
+    missing = {op: registered[op] for op in tool.unclassified_ops(registered) if op not in own}
     assert not missing, (
         f"{len(missing)} ops of this TensorFlow are in no family, and are refused in models that "
         f"are not trusted: {missing}. Run `python -m tools.op_families`, read what the kernel of "
