@@ -20,7 +20,7 @@ from server.models.manager import Manager, statuses
 from server.models.servable_loader import MakeRunner, Retries, WarmUpModel, is_retriable
 from server.process import malloc
 from server.request_log import RequestLog
-from server.request_log.log import check_logging_config
+from server.request_log.checks import check_logging_config
 from server.scheduling.run_limits import LimitTable
 from server.servables.direct_runner import DirectRunner
 from server.servables.saved_model_loader import SavedModelLoader

@@ -7,44 +7,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from server.config.model_config import RequestLogging
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Prediction, Regression
 from server.metrics import Metrics
+from server.request_log.checks import check_logging_config
 from server.request_log.files import RecordFiles
 from server.servables.servable import Array
-from tpuserve.errors import Code, InvalidConfig
-
-FILE_TYPES = ("", "file")
-
-
-def check_logging_config(model: str, logging: RequestLogging) -> None:
-    """Check the configuration of a model's request log.
-
-    Raises:
-      InvalidConfig: the type of the log collector is unknown, the sampling rate is not between 0
-        and 1, or the filename prefix is not the absolute path of a file.
-    """
-    if not 0 <= logging.sampling_rate <= 1:
-        raise InvalidConfig(
-            f"logging_config of model {model}: sampling_rate is {logging.sampling_rate}. Give the "
-            f"fraction of requests to log, from 0 to 1."
-        )
-    if logging.type not in FILE_TYPES:
-        raise InvalidConfig(
-            f"logging_config of model {model}: log_collector_config has type {logging.type!r}. "
-            f'Remove the type, or set "file".'
-        )
-    prefix = logging.filename_prefix
-    if not Path(prefix).is_absolute() or prefix.endswith("/"):
-        raise InvalidConfig(
-            f"logging_config of model {model}: filename_prefix is {prefix!r}. Give an absolute "
-            f"path that ends with the start of a file name, for example /logs/requests."
-        )
-
+from tpuserve.errors import Code
 
 MAX_QUEUED_BYTES = 64 << 20
 MAX_QUEUED = 1000
