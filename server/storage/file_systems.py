@@ -26,13 +26,18 @@ _MODULES = {
     "http": "aiohttp",
     "https": "aiohttp",
 }
+OBJECT_STORES = ("gs", "s3", "az", "hf")
+"""The schemes of the object stores that the server opens with the credentials of its environment.
+
+A file appears in such a store when it is complete."""
 _GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-# Scheme of a URI → the advice in the error about missing or refused credentials.
+# Scheme of a URI → the advice in the error about missing or refused credentials; {} is "read" or
+# "write to".
 _CREDENTIALS = {
-    "gs": f"Set {_GOOGLE_FILE} to the key file of an account that may read it",
-    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read it",
-    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY to a key that may read it",
-    "hf": "Check the name, and set HF_TOKEN to a token that may read it",
+    "gs": f"Set {_GOOGLE_FILE} to the key file of an account that may {{}} it",
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may {} it",
+    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY to a key that may {} it",
+    "hf": "Check the name, and set HF_TOKEN to a token that may {} it",
     "http": "Put user name and password of the host into ~/.netrc",
     "https": "Put user name and password of the host into ~/.netrc",
 }
@@ -54,16 +59,16 @@ _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 
 
-def check_installed(uri: str) -> None:
-    """Check that the Python packages for reading a remote base path are installed."""
+def check_installed(uri: str, purpose: str = "model base path") -> None:
+    """Check that the Python packages for a URI are installed; `purpose` says what the URI is."""
     missing = [
         name
-        for name in ("fsspec", _MODULES[scheme_of(uri)])
+        for name in ("fsspec", _MODULES.get(scheme_of(uri), "fsspec"))
         if importlib.util.find_spec(name) is None
     ]
     if missing:
         raise ExtraNotInstalled(
-            f"model base path {uri} needs the package {missing[0]}, which is not installed. "
+            f"{purpose} {uri} needs the package {missing[0]}, which is not installed. "
             f'Install it: pip install ".[remote]".'
         )
 
@@ -152,10 +157,11 @@ def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def translated_errors(uri: str) -> Iterator[None]:
+def translated_errors(uri: str, *, is_written: bool = False) -> Iterator[None]:
     """Translate the errors of a file system's library into subclasses of TpuserveError.
 
-    This is a context manager, which translates the errors of its body.
+    This is a context manager, which translates the errors of its body. `is_written` says whether
+    the body writes to the file system.
 
     Raises:
       Unavailable: there was any other error, such as a failed connection.
@@ -165,17 +171,20 @@ def translated_errors(uri: str) -> Iterator[None]:
     except TpuserveError:
         raise
     except Exception as error:
-        raise _translate(error, uri) from error
+        raise _translate(error, uri, is_written) from error
 
 
-def _translate(error: Exception, uri: str) -> TpuserveError:
+def _translate(error: Exception, uri: str, is_written: bool) -> TpuserveError:
     scheme, reason = scheme_of(uri), _reason(error)
-    if _is_denied(error, scheme):
+    done, do = ("written", "write to") if is_written else ("read", "read")
+    if scheme in _CREDENTIALS and _is_denied(error, scheme):
         return CodedError(
-            f"{uri} cannot be read with the credentials of this server: {reason}. "
-            f"{_remedy(scheme)}.",
+            f"{uri} cannot be {done} with the credentials of this server: {reason}. "
+            f"{_remedy(scheme, do)}.",
             Code.PERMISSION_DENIED,
         )
+    if is_written:
+        return _unavailable(uri, done, reason)
     if isinstance(error, FileNotFoundError) or _http_status(error) == 404:
         return BasePathNotFound(
             f"{uri} does not exist, or has no files. Give a base path that exists, as "
@@ -194,8 +203,12 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
             f"--model_cache_dir to a directory on a larger disk.",
             Code.RESOURCE_EXHAUSTED,
         )
+    return _unavailable(uri, done, reason)
+
+
+def _unavailable(uri: str, done: str, reason: str) -> TpuserveError:
     return Unavailable(
-        f"{uri} cannot be read: {reason}. The server tries again; check the address and the "
+        f"{uri} cannot be {done}: {reason}. The server tries again; check the address and the "
         f"network if this goes on."
     )
 
@@ -219,11 +232,11 @@ def _is_of_credentials(error: BaseException) -> bool:
     return any(base.__name__ in _CREDENTIAL_ERRORS for base in type(error).__mro__)
 
 
-def _remedy(scheme: str) -> str:
-    file = os.environ.get(_GOOGLE_FILE)
+def _remedy(scheme: str, do: str) -> str:
+    file, advice = os.environ.get(_GOOGLE_FILE), _CREDENTIALS[scheme].format(do)
     if scheme == "gs" and file:
-        return _CREDENTIALS[scheme].replace(_GOOGLE_FILE, f"{_GOOGLE_FILE}, which is {file},")
-    return _CREDENTIALS[scheme]
+        return advice.replace(_GOOGLE_FILE, f"{_GOOGLE_FILE}, which is {file},")
+    return advice
 
 
 _EXAMPLES = {
