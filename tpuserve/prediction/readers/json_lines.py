@@ -1,6 +1,7 @@
 """Reads input files of a batch prediction that have a JSON value in each line.
 
-The value has the inputs of one row. A row is one entry along the batch dimension.
+The value has the inputs of one row, or is a line of a request log. A row is one entry along the
+batch dimension.
 """
 
 import base64
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidInputNames, InvalidJson
 from tpuserve.prediction.batch import InputBatch, Position
+from tpuserve.prediction.log_line import is_log_line
 from tpuserve.prediction.readers.dataset import iterate_lines
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -37,7 +39,7 @@ def read_json_batches(
     number = start.records + 1
     for lines in iterate_lines(path, batch_size, start):
         rows = {
-            number + index: _parse_line(path, number + index, line, signature)
+            number + index: _parse_line(path, number + index, line, signature, signature_name)
             for index, line in enumerate(lines.tolist())
             if line.strip()
         }
@@ -49,7 +51,9 @@ def read_json_batches(
         yield InputBatch(where, arrays, (1,) * len(rows), signature_name, end=end)
 
 
-def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> dict[str, Any]:
+def _parse_line(
+    path: str, number: int, line: bytes, signature: Signature, signature_name: str
+) -> dict[str, Any]:
     where = f"line {number} of {path}"
     try:
         value = orjson.loads(line)
@@ -63,11 +67,26 @@ def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> di
             names = ", ".join(signature.inputs)
             raise InvalidJson(f"{where} is no object of the inputs. Give an object with: {names}.")
         return dict.fromkeys(signature.inputs, value)
+    if is_log_line(value):
+        value = _read_logged_inputs(where, value, signature_name)
     try:
         signature.check_inputs(value.keys())
     except InvalidInputNames as error:
         raise InvalidJson(f"{where}: {error}") from error
     return value
+
+
+def _read_logged_inputs(where: str, line: Mapping[str, Any], signature_name: str) -> dict[str, Any]:
+    if line["signature_name"] != signature_name:
+        raise InvalidJson(
+            f"{where} is of the signature {line['signature_name']!r}, and {signature_name!r} runs. "
+            f"Give --signature-name, or remove the lines of other signatures."
+        )
+    if line["row"] is None or not isinstance(line["inputs"], dict):
+        raise InvalidJson(
+            f"{where} is a request without rows. Log such requests in the format tfrecord."
+        )
+    return line["inputs"]
 
 
 def _to_arrays(

@@ -1,5 +1,8 @@
 """Converts outputs to dtypes that JSON and Parquet files can hold."""
 
+import base64
+from typing import Any
+
 import numpy as np
 
 from tpuserve.runtime.loaded_model import Array
@@ -19,3 +22,22 @@ def to_standard_dtype(array: Array) -> Array:
     if name.startswith(("int", "uint")):
         return array.astype(np.uint8 if name.startswith("u") else np.int8)
     return array.astype(np.float32)
+
+
+def to_json_values(array: Array) -> Any:
+    """Convert an array to lists or to an array that orjson encodes; not complex numbers.
+
+    Strings become text, or {"b64": "..."} if they are not UTF-8.
+    """
+    if array.dtype.hasobject:
+        return _to_text(array.tolist())
+    return to_standard_dtype(array)
+
+
+def _to_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_text(element) for element in value]
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

@@ -1,6 +1,5 @@
 """Writes the outputs of a batch prediction to text files with a JSON object in each line."""
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import orjson
 from tpuserve.errors import Code, CodedError
 from tpuserve.prediction.batch import InputBatch, common_rows
 from tpuserve.prediction.writers.append_file import AppendFile
-from tpuserve.prediction.writers.columns import to_standard_dtype
+from tpuserve.prediction.writers.columns import to_json_values
 from tpuserve.runtime.loaded_model import Array
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -34,22 +33,10 @@ class JsonLinesWriter(AppendFile):
 
 def _to_column(alias: str, array: Array) -> Any:
     """Return the rows of an output as a list or array whose elements orjson can serialise."""
-    if array.dtype.hasobject:
-        return _to_text(array.tolist())
     if array.dtype.kind == "c":
         raise CodedError(
             f"the output {alias!r} is {array.dtype}, which JSON has no form for. Give "
             f"--output-format=prediction_logs.",
             Code.UNIMPLEMENTED,
         )
-    return to_standard_dtype(array)
-
-
-def _to_text(value: Any) -> Any:
-    """Convert the bytes in nested lists to text, or to {"b64": "..."} if they are not UTF-8."""
-    if isinstance(value, list):
-        return [_to_text(element) for element in value]
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
+    return to_json_values(array)
