@@ -146,6 +146,13 @@ class Metrics:
         """
         self._serving.logged.add((model, status_code_name))
 
+    def request_log_uploaded(self, model: str, status_code_name: str) -> None:
+        """Record a try to upload a file of the request log, and its outcome.
+
+        `status_code_name` is "OK", or the name of the error's canonical code.
+        """
+        self._own.uploads.add((model, status_code_name))
+
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
         """Record the duration of a version's warm-up, and its outcome."""
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)

@@ -118,6 +118,12 @@ class OwnCollectors:
             ("code",),
             "Model configurations that were applied (OK) or refused.",
         )
+        self.uploads = Counter(
+            registry,
+            OWN + "request_log_uploads_total",
+            ("model_name", "code"),
+            "Tries to upload a file of the request log, by canonical status code.",
+        )
         self.alone = Counter(
             registry,
             OWN + "batching_requests_alone_total",

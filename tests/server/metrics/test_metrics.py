@@ -44,6 +44,7 @@ EXPECTED = {
     "tpuserve_batch_size": ("histogram", MODEL),
     "tpuserve_requests_shed_total": ("counter", "model_name,reason"),
     "tpuserve_config_reloads_total": ("counter", "code"),
+    "tpuserve_request_log_uploads_total": ("counter", "model_name,code"),
     "tpuserve_batching_requests_alone_total": ("counter", "model_name,version,reason"),
 }
 
@@ -72,6 +73,7 @@ def metrics() -> Metrics:
     metrics.watch_batching(lambda: {("half", "3"): (1, 2)})
     metrics.request_shed("half", "queue full")
     metrics.reloaded("OK")
+    metrics.request_log_uploaded("half", "OK")
     metrics.ran_alone("half", "3", "idle_server")
     metrics.request_ended(timeline(), "OK")
     metrics.model_run(("half", "3", "serving_default", "serve"), 4)
