@@ -40,17 +40,31 @@ class SpecificPolicy:
 VersionPolicy: TypeAlias = LatestPolicy | AllPolicy | SpecificPolicy
 
 
+TFRECORD, JSON_LINES = LOG_FORMATS = ("tfrecord", "jsonl")
+
+
 @dataclass(frozen=True)
 class RequestLogging:
     """The configuration of one model's request log.
 
     Attributes:
+      filename_prefix: the absolute path, or the URL, with which the names of the files begin.
       sampling_rate: the fraction of the requests that is logged, from 0 to 1.
+      format: "tfrecord" or "jsonl"; it is also the suffix of the files.
+      max_total_bytes: the largest size of the log's files on this machine together, in bytes; 0 for
+        no limit, or for 1 GiB if the files are uploaded to a URL.
     """
 
     type: str = ""
     filename_prefix: str = ""
     sampling_rate: float = 0
+    format: str = TFRECORD
+    max_total_bytes: int = 0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the files are uploaded to a URL."""
+        return is_uri(self.filename_prefix)
 
 
 @dataclass(frozen=True)

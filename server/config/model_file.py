@@ -8,6 +8,7 @@ from server.config import messages, textproto
 from server.config.model_config import (
     ENGINES,
     PLATFORM,
+    TFRECORD,
     AllPolicy,
     LatestPolicy,
     ModelConfig,
@@ -140,8 +141,11 @@ def _version_policy(message: Any) -> VersionPolicy:
 
 
 def _request_logging(message: Any) -> RequestLogging:
+    collector = message.log_collector_config
     return RequestLogging(
-        type=message.log_collector_config.type,
-        filename_prefix=message.log_collector_config.filename_prefix,
+        type=collector.type,
+        filename_prefix=collector.filename_prefix,
         sampling_rate=message.sampling_config.sampling_rate,
+        format=collector.format or TFRECORD,
+        max_total_bytes=collector.max_total_bytes,
     )

@@ -76,6 +76,14 @@ def test_labels_and_logging_are_read() -> None:
     assert model.logging == RequestLogging("file", "/log", 0.5)
 
 
+def test_destination_format_and_size_of_a_log_are_read() -> None:
+    (model,) = parse_models(
+        f"name: 'a' base_path: '/a' {TF} logging_config {{ log_collector_config {{ "
+        "filename_prefix: 's3://logs/a' format: 'jsonl' max_total_bytes: 1000 } }"
+    )
+    assert model.logging == RequestLogging("", "s3://logs/a", 0, "jsonl", 1000)
+
+
 def test_deprecated_type_is_a_platform() -> None:
     (model,) = parse_models("name: 'a' base_path: '/a' model_type: TENSORFLOW")
     assert model.platform == "tensorflow"
@@ -188,14 +196,16 @@ def test_messages_agree_with_tensorflow_servings_own() -> None:
     ours = message("").DESCRIPTOR
     theirs = pb.ModelServerConfig.DESCRIPTOR
     own = {
-        ("max_concurrent_runs", 20001, FieldDescriptor.TYPE_INT32),
-        ("max_queue", 20002, FieldDescriptor.TYPE_INT32),
-        ("max_queue_ms", 20003, FieldDescriptor.TYPE_INT32),
-        ("fail_if_no_model_versions_found", 20004, FieldDescriptor.TYPE_BOOL),
-        ("engine", 20005, FieldDescriptor.TYPE_STRING),
+        ("ModelConfig.max_concurrent_runs", 20001, FieldDescriptor.TYPE_INT32),
+        ("ModelConfig.max_queue", 20002, FieldDescriptor.TYPE_INT32),
+        ("ModelConfig.max_queue_ms", 20003, FieldDescriptor.TYPE_INT32),
+        ("ModelConfig.fail_if_no_model_versions_found", 20004, FieldDescriptor.TYPE_BOOL),
+        ("ModelConfig.engine", 20005, FieldDescriptor.TYPE_STRING),
+        ("LogCollectorConfig.format", 20001, FieldDescriptor.TYPE_STRING),
+        ("LogCollectorConfig.max_total_bytes", 20002, FieldDescriptor.TYPE_INT64),
     }
     assert fields(ours) - fields(theirs) == {
-        (f"tensorflow.serving.ModelConfig.{name}", *rest) for name, *rest in own
+        (f"tensorflow.serving.{name}", *rest) for name, *rest in own
     }
     assert fields(theirs) <= fields(ours)
 
