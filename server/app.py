@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,10 +104,13 @@ class Server:
           Whether everything is closed. False if a request outlasts the grace period or a model is
           still being loaded.
         """
+        deadline = time.monotonic() + self._settings.shutdown_grace_seconds
         self._frontends.drain()
         self._engine.stop_polling()
         is_idle = self._frontends.stop()
-        return self._engine.close(LAST_SECONDS, LAST_SECONDS if is_idle else 0) and is_idle
+        # The request log may use the rest of the grace period for its uploads.
+        log_seconds = max(LAST_SECONDS, deadline - time.monotonic())
+        return self._engine.close(log_seconds, LAST_SECONDS if is_idle else 0) and is_idle
 
     def reload_config_file(self) -> None:
         """Apply the model config file if it has changed; log an error if it is invalid."""

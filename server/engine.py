@@ -69,7 +69,14 @@ class Engine:
             settings = replace(settings, enable_batching=False)
         self._settings = settings
         self._metrics = metrics
-        self._request_log = RequestLog(metrics)
+        self._request_log = RequestLog(
+            metrics,
+            spool_directory=(
+                Path(settings.request_log_spool_dir).absolute()
+                if settings.request_log_spool_dir
+                else None
+            ),
+        )
         self._limits = _create_limit_table(settings)
         self._loader = SavedModelLoader(
             settings,

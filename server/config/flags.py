@@ -334,6 +334,12 @@ SECTIONS = (
             ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(
+                "request_log_spool_dir",
+                "Directory in which files of request logs wait for their upload to s3://, gs:// "
+                "and other URLs; servers may share it. Default: request-log in "
+                "$TPUSERVE_CACHE_DIR, or in the user's cache directory.",
+            ),
+            _own_flag(
                 "shutdown_grace_seconds",
                 "Seconds that requests in progress may take after SIGTERM.",
             ),

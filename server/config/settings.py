@@ -81,6 +81,8 @@ class Settings:
       allow_links: whether symbolic links may point to files outside of a model's base path.
       model_cache_dir: the directory to which versions are downloaded; empty for a directory in the
         user's cache directory.
+      request_log_spool_dir: the directory in which files of request logs wait for their upload;
+        empty for a directory in the user's cache directory.
       model_cache_max_bytes: the largest size of all downloaded versions together, in bytes; 0 for
         no limit.
     """
@@ -163,6 +165,7 @@ class Settings:
     allow_links: bool = False
     max_constant_bytes: int = 1 << 30
     access_log: bool = False
+    request_log_spool_dir: str = ""
     max_request_bytes: int = 256 << 20
     max_request_memory_bytes: int = 0
     max_connections: int = 10_000

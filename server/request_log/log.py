@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from server.config.model_config import RequestLogging
@@ -14,12 +15,17 @@ from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Prediction, Regression
 from server.metrics import Metrics
 from server.request_log.checks import check_logging_config
-from server.request_log.files import RecordFiles
+from server.request_log.files import FileSeries, RecordFiles
+from server.request_log.spool import Spool
+from server.request_log.uploader import Uploader
 from server.servables.servable import Array
 from tpuserve.errors import Code
+from tpuserve.files.disk_cache import find_cache_directory
 
 MAX_QUEUED_BYTES = 64 << 20
 MAX_QUEUED = 1000
+# The default of `max_total_bytes` of a log that is uploaded.
+_SPOOL_BYTES = 1 << 30
 # The time, in seconds, for which the log of a model writes nothing after its file could not be
 # written.
 _RETRY_SECONDS = 1
@@ -70,7 +76,9 @@ class _Outage:
 
 
 class RequestLog:
-    """Writes a sample of the requests to TFRecord files, in a separate thread.
+    """Writes a sample of the requests to files, in a separate thread.
+
+    Another thread uploads the files of the logs whose destination is a URL.
 
     No request waits for the log, or fails because of the log. If requests arrive faster than the
     thread can write them, some are dropped from the log and counted.
@@ -82,6 +90,8 @@ class RequestLog:
         seconds since 1970.
       sample: returns a random number from 0 to 1, for the choice of the logged requests.
       clock: returns the time in seconds since 1970.
+      spool_directory: the directory of the files that wait for their upload; None for one in
+        the user's cache directory.
     """
 
     def __init__(
@@ -91,13 +101,16 @@ class RequestLog:
         encode: Encode | None = None,
         sample: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
+        spool_directory: Path | None = None,
     ) -> None:
         self._metrics = Metrics() if metrics is None else metrics
         self._encode = encode
         self._sample = sample
         self._clock = clock
         self._models: Mapping[str, RequestLogging] = {}
-        self._files = RecordFiles(clock)
+        self._spool = Spool(spool_directory or find_cache_directory() / "request-log")
+        self._uploader: Uploader | None = None
+        self._files = RecordFiles(clock, on_spooled=self._upload)
         self._queue: deque[tuple[str, RequestLogging, Any, float, int]] = deque()
         self._queued_bytes = 0
         self._condition = threading.Condition()
@@ -122,6 +135,11 @@ class RequestLog:
             self._models = dict(models)
             self._is_reconfigured = True
             self._condition.notify()
+            is_remote = any(logging_config.is_remote for logging_config in models.values())
+            if is_remote and self._uploader is None and not self._is_closing:
+                uploader = Uploader(self._spool, self._metrics)
+                uploader.start()
+                self._uploader = uploader
             if models and self._thread is None and not self._is_closing:
                 thread = threading.Thread(target=self._write_queue, name="request-log", daemon=True)
                 thread.start()
@@ -176,16 +194,19 @@ class RequestLog:
         self._put(answers[0].model, entry, sum(map(len, examples)))
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Write the queued requests, and end the thread.
+        """Write the queued requests, upload the files that wait for it, and end the threads.
 
-        Later requests are not logged. `timeout_seconds` is the longest wait for the thread; None
+        Later requests are not logged. `timeout_seconds` is the longest wait for the threads; None
         for no limit.
         """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
+        if self._uploader is not None:
+            self._uploader.close(None if deadline is None else max(0, deadline - time.monotonic()))
 
     def _put(self, model: str, entry: Any, size: int) -> None:
         with self._condition:
@@ -208,18 +229,21 @@ class RequestLog:
 
     def _write_queue(self) -> None:
         while True:
+            seconds = self._files.close_old()
             with self._condition:
                 self._condition.wait_for(
-                    lambda: self._queue or self._is_reconfigured or self._is_closing
+                    lambda: self._queue or self._is_reconfigured or self._is_closing, seconds
                 )
                 if not self._queue and self._is_reconfigured:
                     self._is_reconfigured = False
                     self._files.close_except(
-                        {(name, log.filename_prefix) for name, log in self._models.items()}
+                        {self._series(*model) for model in self._models.items()}
                     )
                     continue
                 if not self._queue:
-                    break
+                    if self._is_closing:
+                        break
+                    continue
                 model, config, entry, time_seconds, size = self._queue.popleft()
             self._write_entry(model, config, entry, time_seconds)
             del entry
@@ -233,6 +257,7 @@ class RequestLog:
         self, model: str, config: RequestLogging, entry: Any, time_seconds: float
     ) -> None:
         assert self._encode is not None, "an entry was queued before configure"
+        series = self._series(model, config)
         outage = self._outages.get(model)
         if outage is not None and time_seconds < outage.retry_seconds:
             outage.lost += 1
@@ -240,7 +265,9 @@ class RequestLog:
             return
         try:
             record = self._encode(entry, config, time_seconds)
-            self._files.write(model, config.filename_prefix, record)
+            if series.is_spooled:
+                self._spool.open()
+            self._files.write(series, record)
         except OSError as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
             if outage is None:
@@ -249,7 +276,7 @@ class RequestLog:
                     "request log of %s: stopped, cannot write to %s: %s. It goes on once the files "
                     "can be written, for example when the disk has room.",
                     model,
-                    config.filename_prefix,
+                    series.prefix,
                     error.strerror or error,
                 )
             outage.lost += 1
@@ -268,6 +295,23 @@ class RequestLog:
                 logger.info(
                     "request log of %s: goes on; %d requests were not logged", model, outage.lost
                 )
+
+    def _series(self, model: str, config: RequestLogging) -> FileSeries:
+        prefix, format, limit = config.filename_prefix, config.format, config.max_total_bytes
+        if not config.is_remote:
+            return FileSeries(model, prefix, format, max_total_bytes=limit)
+        return FileSeries(
+            model,
+            self._spool.prefix(model, prefix),
+            format,
+            self._spool.writer,
+            limit or _SPOOL_BYTES,
+            is_spooled=True,
+        )
+
+    def _upload(self, path: Path) -> None:
+        assert self._uploader is not None, "a file was spooled before configure"
+        self._uploader.add(path)
 
 
 def _import_encode() -> Encode:

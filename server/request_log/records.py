@@ -1,4 +1,4 @@
-"""Converts the entries of the request log to PredictionLog messages.
+"""Converts the entries of the request log to the records of its files.
 
 Source: tensorflow_serving/apis/prediction_log.proto.
 """
@@ -13,8 +13,9 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from server.config.model_config import RequestLogging
+from server.config.model_config import JSON_LINES, RequestLogging
 from server.dataplane.results import Classification, Regression
+from server.request_log.json_records import encode_lines
 from server.request_log.log import InferenceLogEntry, PredictLogEntry
 from server.tensors import serializer
 
@@ -22,7 +23,9 @@ from server.tensors import serializer
 def encode(
     entry: PredictLogEntry | InferenceLogEntry, config: RequestLogging, time_seconds: float
 ) -> bytes:
-    """Serialise a request and its answer as a PredictionLog message."""
+    """Serialise a request and its answer: as a PredictionLog message, or as lines of JSON."""
+    if config.format == JSON_LINES:
+        return encode_lines(entry, time_seconds)
     log = prediction_log_pb2.PredictionLog()
     metadata = log.log_metadata
     metadata.sampling_config.sampling_rate = config.sampling_rate

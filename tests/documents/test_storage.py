@@ -18,7 +18,7 @@ from tests.documents.terminal import (
 pytestmark = pytest.mark.slow
 
 TEXT = (ROOT / "docs/storage.md").read_text()
-LANES = [["Serve a bucket"], ["Signed models"]]
+LANES = [["Serve a bucket", "Request logs in a bucket"], ["Signed models"]]
 SECTIONS = read_sections(TEXT)
 COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.file]
 
@@ -62,4 +62,4 @@ def test_all_commands_are_found() -> None:
 
 
 def test_every_flag_in_the_document_exists() -> None:
-    assert set(re.findall(r"(?<![\w-])--(model_[a-z_]+)\b", TEXT)) <= set(flags.FLAGS)
+    assert set(re.findall(r"(?<![\w-])--((?:model|request)_[a-z_]+)\b", TEXT)) <= set(flags.FLAGS)

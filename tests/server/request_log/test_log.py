@@ -220,12 +220,29 @@ def test_there_is_a_thread_only_from_the_first_model_to_log_to_the_close(tmp_pat
         (RequestLogging("", "logs/a", 1), "filename_prefix is 'logs/a'"),
         (RequestLogging("", "", 1), "filename_prefix is ''"),
         (RequestLogging("", "/logs/", 1), "filename_prefix is '/logs/'"),
+        (RequestLogging("", "s3://bucket", 1), "filename_prefix is 's3://bucket'"),
+        (RequestLogging("", "s3://bucket/logs/", 1), "filename_prefix is 's3://bucket/logs/'"),
+        (RequestLogging("", "s3://bucket/../a", 1), "filename_prefix is 's3://bucket/../a'"),
+        (RequestLogging("", "/logs/a", 1, "csv"), "format 'csv'. Give tfrecord or jsonl"),
+        (RequestLogging("", "/logs/a", 1, "jsonl", -1), "max_total_bytes is -1"),
     ],
 )
 def test_what_no_log_can_be_written_by_is_refused(config: RequestLogging, text: str) -> None:
     with pytest.raises(InvalidConfig, match="^logging_config of model m: ") as caught:
         RequestLog().configure({"m": config})
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "text"),
+    [
+        ("https://host/logs/a", "is of a web server, which takes no files"),
+        ("nosuch://logs/a", "has a scheme that fsspec does not know"),
+    ],
+)
+def test_url_that_cannot_be_written_is_refused(prefix: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"^request log of model m: {prefix} {text}"):
+        RequestLog().configure({"m": RequestLogging("", prefix, 1)})
 
 
 def test_a_configuration_without_a_new_thread_fails_and_the_next_one_works(tmp_path: Path) -> None:
