@@ -1,8 +1,10 @@
 """The interface of the thread pools that run the handlers of gRPC calls."""
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -20,16 +22,43 @@ from server.frontends.grpc.executor.stalled_calls import (
 )
 from server.metrics.timeline import Timeline
 from server.process.thread_pool import ThreadPool
-from server.request import RequestContext
+from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import RunPool
+from server.scheduling.ticket import RunPool, Ticket
 from server.servables.pending import Pending
+from tpuserve.errors import TpuserveError
 
 ReadModelName: TypeAlias = Callable[[bytes], str]
 """A function that reads the model's name from a serialised request; "" for no model."""
 
 SendMessage: TypeAlias = Callable[[bytes | None], object]
 """A function that sends a serialised message of a response stream. None ends the stream."""
+
+
+class BlockingTicket(Ticket):
+    """The entry of a call in `RequestQueues`. The thread of the call blocks until the call may run.
+
+    Attributes:
+      turn: the threading.Event for which the thread of the call waits. It is set when the call may
+        run or is refused.
+      error: why the call is refused; None if it may run.
+    """
+
+    __slots__ = ("error", "turn")
+
+    def __init__(self, context: RequestContext, pool: RunPool) -> None:
+        super().__init__(context, pool)
+        self.turn = threading.Event()
+        self.error: TpuserveError | None = None
+
+    def start(self) -> None:
+        """Let the thread of the call go on."""
+        self.turn.set()
+
+    def refuse(self, error: TpuserveError) -> None:
+        """Let the thread of the call go on with an error."""
+        self.error = error
+        self.turn.set()
 
 
 class CallExecutor(ABC):
@@ -59,6 +88,9 @@ class CallExecutor(ABC):
         self._max_concurrent_calls = max_concurrent_calls
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(max_concurrent_calls)
+        # Thread-local data. The attribute `ticket` is the entry in `RequestQueues` for the call
+        # whose thread has waited in `wait_for_turn`.
+        self._current = threading.local()
         self._reaper = StalledCallReaper(limits or StalledCallLimits())
         self.unread_responses = StalledCallReaper(limit_unread_responses())
 
@@ -185,7 +217,6 @@ class CallExecutor(ABC):
             model,
         )
 
-    @abstractmethod
     def wait_for_turn(
         self,
         messages: Iterator[bytes],
@@ -196,8 +227,39 @@ class CallExecutor(ABC):
         """Make the context of a call, and block until the queue of its model lets the call run.
 
         Each model limits how many of its requests run at the same time. Further requests wait in
-        the queue of the model.
+        the queue of the model. After the call, its thread must call `end_turn`.
         """
+        request = self.make_request(messages, context, memory, read_model_name())
+        ticket = BlockingTicket(request, self._run_pool)
+        if not self._queues.submit(ticket):
+            request.cancellation.add_callback(partial(self._withdraw, ticket))
+            CLOCK.watch(request)
+            if not context.add_callback(request.cancellation.cancel):
+                request.cancellation.cancel()
+            self._block(ticket)
+            if ticket.error is not None:
+                CLOCK.unwatch(request)
+                raise ticket.error
+        self._current.ticket = ticket
+        return request
+
+    def end_turn(self) -> None:
+        """Let the queue run another call, if this thread has waited for the turn of a call."""
+        ticket = getattr(self._current, "ticket", None)
+        if ticket is None:
+            return
+        self._current.ticket = None
+        following = self._queues.finish(ticket)
+        if following is not None:
+            following.start()
+
+    def _block(self, ticket: BlockingTicket) -> None:
+        """Wait until a queued call may run or is refused."""
+        ticket.turn.wait()
+
+    def _withdraw(self, ticket: BlockingTicket) -> None:
+        if self._queues.withdraw(ticket):
+            ticket.refuse(ticket.context.cancellation.error)
 
     @abstractmethod
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:

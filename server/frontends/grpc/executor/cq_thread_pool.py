@@ -220,11 +220,11 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> RequestContext:
         """Return the context of a call; if the queue of the model has refused it, raise the error.
 
-        The method need not wait, because the executor runs the handler of a call only when the call
-        may run.
+        A call that came through `submit` need not wait, because the executor runs its handler only
+        when it may run.
         """
         if not isinstance(messages, _ReceivedMessage):
-            return self.make_request(messages, context, memory, read_model_name())
+            return super().wait_for_turn(messages, context, memory, read_model_name)
         if messages.queue_refusal is not None:
             raise messages.queue_refusal
         assert messages.request is not None

@@ -4,17 +4,16 @@ import dataclasses
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
 
-from server.admission.memory_budget import MemoryReservation
 from server.frontends.grpc.executor import grpcio_compat
 from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import (
+    BlockingTicket,
     CallExecutor,
     ReadModelName,
     SendMessage,
@@ -22,10 +21,7 @@ from server.frontends.grpc.executor.call_executor import (
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from server.process.thread_pool import ThreadPool
-from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
-from server.scheduling.ticket import RunPool, Ticket
-from tpuserve.errors import TpuserveError
 
 # After a thread has waited for this number of seconds for the first message of its call, the pool
 # adds another thread if other calls are queued.
@@ -68,9 +64,6 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = ThreadPool(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # Thread-local data. The attribute `ticket` is the entry in `RequestQueues` for the call
-        # that the thread runs. When the call has ended, the thread releases the entry.
-        self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):
             self._add_thread()
@@ -106,42 +99,15 @@ class DefaultThreadPool(CallExecutor):
             self._add_replacements()
         return future
 
-    def wait_for_turn(
-        self,
-        messages: Iterator[bytes],
-        context: grpc.ServicerContext,
-        memory: MemoryReservation | None,
-        read_model_name: Callable[[], str],
-    ) -> RequestContext:
-        """Block until a call may run.
-
-        While the current thread is blocked, the executor can add another thread, so that other
-        calls run.
-        """
-        request = self.make_request(messages, context, memory, read_model_name())
-        ticket = _CallTicket(request, self._run_pool)
-        if not self._queues.submit(ticket):
+    def _block(self, ticket: BlockingTicket) -> None:
+        with self._lock:
+            self._num_awaiting_turn += 1
+        try:
+            self._add_replacements()
+            super()._block(ticket)
+        finally:
             with self._lock:
-                self._num_awaiting_turn += 1
-            try:
-                self._add_replacements()
-                request.cancellation.add_callback(partial(self._withdraw, ticket))
-                CLOCK.watch(request)
-                if not context.add_callback(request.cancellation.cancel):
-                    request.cancellation.cancel()
-                ticket.turn.wait()
-            finally:
-                with self._lock:
-                    self._num_awaiting_turn -= 1
-            if ticket.error is not None:
-                CLOCK.unwatch(request)
-                raise ticket.error
-        self._current.ticket = ticket
-        return request
-
-    def _withdraw(self, ticket: "_CallTicket") -> None:
-        if self._queues.withdraw(ticket):
-            ticket.refuse(ticket.context.cancellation.error)
+                self._num_awaiting_turn -= 1
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return `send`, grpcio's own function, which blocks while the client does not read."""
@@ -197,12 +163,8 @@ class DefaultThreadPool(CallExecutor):
             future = self._queue.get()
             if future is None:
                 break
-            self._current.ticket = None
             future.run()
-            if self._current.ticket is not None:
-                following = self._queues.finish(self._current.ticket)
-                if following is not None:
-                    following.start()
+            self.end_turn()
             # Delete the future of the finished call, which refers to the request message. Otherwise
             # the message would stay in memory until this thread runs its next call.
             del future
@@ -216,30 +178,6 @@ class DefaultThreadPool(CallExecutor):
                 return False
             self._size -= 1
             return True
-
-
-class _CallTicket(Ticket):
-    """The entry of a call in `RequestQueues`. The thread of the call blocks until the call may run.
-
-    Attributes:
-      turn: the threading.Event for which the thread of the call waits. It is set when the call may
-        run or is refused.
-      error: why the call is refused; None if it may run.
-    """
-
-    __slots__ = ("error", "turn")
-
-    def __init__(self, context: RequestContext, pool: RunPool) -> None:
-        super().__init__(context, pool)
-        self.turn = threading.Event()
-        self.error: TpuserveError | None = None
-
-    def start(self) -> None:
-        self.turn.set()
-
-    def refuse(self, error: TpuserveError) -> None:
-        self.error = error
-        self.turn.set()
 
 
 def create_call_executor(
