@@ -88,12 +88,19 @@ def test_tritonclient_is_answered(server: ServeProcess, kind: str) -> None:
     assert results["wrong_shape"].endswith(
         "input 'x' has the shape [1, 1]; the signature expects float32 [?]."
     )
+    num_streamed = 0
+    if kind.startswith("grpc"):
+        first, second, wrong, last = results["stream"]
+        assert [first, second] == [["0", True, [2.0]], ["1", True, [2.5]]]
+        assert wrong.endswith("input 'x' has the datatype FP64; the signature expects float32 [?].")
+        assert last == ["3", True, [3.5]]
+        num_streamed = 3
     # Three rows of floats and two of each other dtype; JSON and gzip repeat the floats.
     num_floats = 3 if kind.startswith("http") else 1
     (statistics,) = results["statistics"]["model_stats"]
-    assert int(statistics["inference_count"]) == 3 * num_floats + 2 * len(ECHOED)
+    assert int(statistics["inference_count"]) == 3 * num_floats + 2 * len(ECHOED) + num_streamed
     successes = int(statistics["inference_stats"]["success"]["count"])
-    assert successes == num_floats + len(ECHOED)
+    assert successes == num_floats + len(ECHOED) + num_streamed
     index = results["index"]["models"] if kind.startswith("grpc") else results["index"]
     assert index == [{"name": "half", "version": "1", "state": "READY"}]
 

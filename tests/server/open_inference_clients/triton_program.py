@@ -8,7 +8,9 @@ import asyncio
 import importlib
 import inspect
 import json
+import queue
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import ml_dtypes
@@ -55,6 +57,57 @@ async def infer(
     return response["id"], result.as_numpy("y")
 
 
+def stream_tensor(module: Any, number: int) -> Any:
+    """Return the input of message `number`: one of the messages has a wrong datatype."""
+    values = np.array([number], np.float64 if number == 2 else np.float32)
+    tensor = module.InferInput("x", [1], "FP64" if number == 2 else "FP32")
+    tensor.set_data_from_numpy(values)
+    return tensor
+
+
+def read_streamed(result: Any, error: Any) -> Any:
+    """Return the ID, the final parameter and the output of an answer, or the text of its error."""
+    if error is not None:
+        return str(error)
+    response = to_dict(result.get_response())
+    final = response["parameters"]["triton_final_response"]["bool_param"]
+    return [response["id"], final, result.as_numpy("y").tolist()]
+
+
+async def stream(module: Any, client: Any) -> list[Any]:
+    """Return the answers to four messages of a stream."""
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client.start_stream(lambda result, error: answers.put(read_streamed(result, error)))
+    for number in range(4):
+        client.async_stream_infer(
+            "half",
+            [stream_tensor(module, number)],
+            request_id=str(number),
+            enable_empty_final_response=True,
+        )
+    found = [answers.get(timeout=60) for _ in range(4)]
+    client.stop_stream()
+    return found
+
+
+async def stream_aio(module: Any, client: Any) -> list[Any]:
+    """Return what `stream` does, with the client of asyncio."""
+
+    async def messages() -> AsyncIterator[dict[str, Any]]:
+        for number in range(4):
+            yield {
+                "model_name": "half",
+                "inputs": [stream_tensor(module, number)],
+                "request_id": str(number),
+                "enable_empty_final_response": True,
+            }
+
+    return [read_streamed(*answer) async for answer in client.stream_infer(messages())]
+
+
+STREAMS = {"grpc": stream, "grpc.aio": stream_aio}
+
+
 async def main(kind: str, address: str) -> dict[str, Any]:
     """Return the results of all calls by their names."""
     module = importlib.import_module(f"tritonclient.{kind}")
@@ -92,6 +145,8 @@ async def main(kind: str, address: str) -> dict[str, Any]:
             await infer(module, client, "serving_default", datatype, np.zeros(shape, kind_of))
         except Exception as error:
             results[name] = str(error)
+    if kind.startswith("grpc"):
+        results["stream"] = await STREAMS[kind](module, client)
     results["statistics"] = to_dict(await call(client.get_inference_statistics, "half"))
     results["index"] = to_dict(await call(client.get_model_repository_index))
     await call(client.unload_model, "half")

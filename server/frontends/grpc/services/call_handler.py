@@ -130,7 +130,7 @@ def build_unary_handler(
       admission: admits or refuses the calls when their message has arrived; None to admit all
         calls.
     """
-    handler = _UnaryHandler(name, method, environment, admission)
+    handler = UnaryHandler(name, method, environment, admission)
     environment.executor.register(
         handler,
         pool=method.pool,
@@ -141,7 +141,7 @@ def build_unary_handler(
     return grpc.stream_unary_rpc_method_handler(handler)
 
 
-class _UnaryHandler:
+class UnaryHandler:
     """The handler of a unary method. grpcio calls it like a function, once for each call."""
 
     def __init__(

@@ -18,7 +18,7 @@ _MAX_CACHED_BYTES = 256
 # How many bytes of a compressed request are decompressed to find the model's name. The name is in
 # field 1, which serialisers write first.
 _BEGINNING_BYTES = 4096
-_FIRST_FIELD = protobuf_wire.field_tag(1)[0]
+_FIRST_FIELD, _THIRD_FIELD = (protobuf_wire.field_tag(number)[0] for number in (1, 3))
 # Wire type → size of the field in bytes, for the wire types with a fixed size.
 _FIXED_SIZES = {1: 8, 5: 4}
 _VARINT = 0
@@ -41,6 +41,12 @@ def read_plain_model_name(raw: bytes) -> str:
     Such a request is the ModelInferRequest of the Open Inference Protocol.
     """
     return _last_name(_uncompressed_beginning(raw))
+
+
+def read_request_id(raw: bytes) -> str:
+    """Return the field `id` of a serialised ModelInferRequest; "" if it has none."""
+    ids = _first_fields(_uncompressed_beginning(raw), _THIRD_FIELD)
+    return ids[-1].decode("utf-8", "replace") if ids else ""
 
 
 def read_model_name_of_tasks(raw: bytes) -> str:
@@ -67,8 +73,8 @@ def _last_name(spec: bytes) -> str:
 _cached_name = lru_cache(maxsize=1024)(_last_name)
 
 
-def _first_fields(raw: bytes) -> list[bytes]:
-    """Return the values of all occurrences of field 1 in a serialised message."""
+def _first_fields(raw: bytes, wanted_tag: int = _FIRST_FIELD) -> list[bytes]:
+    """Return the values of all occurrences of a field, by default 1, in a serialised message."""
     values: list[bytes] = []
     position, stop = 0, len(raw)
     try:
@@ -85,7 +91,7 @@ def _first_fields(raw: bytes) -> list[bytes]:
                 position += 1
                 if length > 0x7F:
                     length, position = protobuf_wire.decode_varint(raw, position - 1)
-                if tag == _FIRST_FIELD:
+                if tag == wanted_tag:
                     values.append(raw[position : position + length])
                 position += length
             elif wire_type == _VARINT:

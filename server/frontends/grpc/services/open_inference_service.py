@@ -7,23 +7,58 @@ grpc_service.proto.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import grpc
 from google.protobuf import json_format
 
 from server.dataplane import ModelSpec
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.call_handler import UnaryFunction, UnaryMethod
-from server.frontends.grpc.services.model_name import read_plain_model_name
+from server.frontends.grpc.executor.call_admission import CallAdmission
+from server.frontends.grpc.services.call_handler import (
+    UnaryFunction,
+    UnaryHandler,
+    UnaryMethod,
+    build_rejecting_handler,
+)
+from server.frontends.grpc.services.message_stream import (
+    MAX_STREAMS,
+    MessageStreams,
+    too_many_streams,
+)
+from server.frontends.grpc.services.model_name import read_plain_model_name, read_request_id
 from server.frontends.grpc.services.open_inference_infer import ModelInfer, decode_model_spec
 from server.frontends.grpc.services.parsing import parse_message
-from server.frontends.grpc.services.service import UnaryService
+from server.frontends.grpc.services.service import ServiceContext, UnaryService
 from server.frontends.open_inference_describer import Describer
 from server.process.thread_pool import ThreadPool
 from tpuserve.errors import ModelNotFound
+from tpuserve.proto import protobuf_wire
 from tpuserve.proto.open_inference import SERVICE, Message, message_type
+
+_FINAL = message_type("ModelInferResponse")()
+_FINAL.parameters["triton_final_response"].bool_param = True
+# Triton's parameter of the last response to a message, serialised: each message has one response.
+_FINAL_PARAMETER: bytes = _FINAL.SerializeToString()
+_RESPONSE_TAG = protobuf_wire.field_tag(2)
+
+
+def _encode_reply(reply: bytes) -> bytes:
+    """Convert a serialised ModelInferResponse to a ModelStreamInferResponse."""
+    # A field that is appended to a serialised message becomes a part of the message.
+    size = protobuf_wire.encode_varint(len(reply) + len(_FINAL_PARAMETER))
+    return b"".join((_RESPONSE_TAG, size, reply, _FINAL_PARAMETER))
+
+
+def _encode_error(message: bytes, text: str) -> bytes:
+    """Return the ModelStreamInferResponse to a request that has failed."""
+    response = message_type("ModelStreamInferResponse")(error_message=text)
+    response.infer_response.CopyFrom(_FINAL)
+    response.infer_response.model_name = read_plain_model_name(message)
+    response.infer_response.id = read_request_id(message)
+    return bytes(response.SerializeToString())
 
 
 class OpenInferenceService(UnaryService):
-    """The method ModelInfer, which runs models. The admission controller limits these calls.
+    """The methods ModelInfer and ModelStreamInfer, which run models, limited by the admission.
 
     The other methods of the same gRPC service are in `OpenInferenceStatusService`, because the
     admission controller does not limit their calls.
@@ -31,13 +66,44 @@ class OpenInferenceService(UnaryService):
 
     names = (SERVICE,)
     health_names = (SERVICE,)
-    counted_apis = ("ModelInfer",)
+    counted_apis = ("ModelInfer", "ModelStreamInfer")
     is_admission_controlled = True
 
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._stream_name = f"/{SERVICE}/ModelStreamInfer"
+        admission = CallAdmission(
+            self._admission, context.environment.memory_budget, context.rejection_pool
+        )
+        handle = UnaryHandler(
+            self._stream_name, self.methods()["ModelInfer"], context.environment, admission
+        )
+        self._streams = MessageStreams(handle, context.executor, _encode_reply, _encode_error)
+        self._handlers[self._stream_name] = self._streams.handler()
+
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return name → method; the only method is ModelInfer."""
+        """Return name → method; the only unary method is ModelInfer."""
         infer = ModelInfer(self._context.dataplane)
         return {"ModelInfer": UnaryMethod(infer, read_model_name=read_plain_model_name)}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return the handler of a call, or of its refusal; None for another service's method."""
+        if details.method == self._stream_name and self._streams.is_full:
+            return build_rejecting_handler(
+                self._stream_name,
+                too_many_streams(MAX_STREAMS),
+                self._context.observer,
+                self._context.rejection_pool,
+            )
+        return super().service(details)
+
+    def drain(self) -> None:
+        """End each stream after the message under way."""
+        self._streams.drain()
+
+    def close(self) -> None:
+        """End the threads of the streams."""
+        self._streams.close()
 
 
 class OpenInferenceStatusService(UnaryService):
