@@ -22,7 +22,11 @@ HOST = "127.0.0.1"
 _OWN_FLAGS = (
     *("host", "port", "rest_api_port", "model_name", "model_base_path", "model_config_file"),
 )
-_READY = re.compile(r" server\.(app|supervisor): ready$", re.MULTILINE)
+# The line of the log in both formats of --log_format.
+_READY = re.compile(
+    r' server\.(app|supervisor): ready$|"logger":"server\.(app|supervisor)","message":"ready"',
+    re.MULTILINE,
+)
 _POLL_SECONDS = 0.05
 # The time in seconds after which a server that is asked to stop is killed. By default, the server
 # waits up to 30 seconds for the requests in flight.

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -44,6 +44,12 @@ def test_several_models_and_uris_are_served_with_flags_until_the_end_of_the_bloc
         assert not Path(f"/proc/{server.pid}").exists()
         server.stop()
         assert "I server.app: stopped" in server.log
+
+
+@pytest.mark.parametrize("flags", [{"log_format": "json"}, {"processes": 2}])
+def test_server_is_ready_whatever_its_log_looks_like(base: Path, flags: dict[str, Any]) -> None:
+    with tpuserve.serve({"half": base}, **flags) as server, server.client() as client:
+        assert client.predict("half", {"x": [[1.0]]})["y"].tolist() == [[2.5]]
 
 
 def test_a_killed_parent_takes_the_server_with_it(base: Path) -> None:
