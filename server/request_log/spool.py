@@ -84,7 +84,7 @@ class Spool:
         with self._lock:
             if self._descriptor is None:
                 return
-            if not any(filter(Path.is_file, self._own.rglob("*"))):
+            if not any(path.is_file() for path in self._own.rglob("*")):
                 shutil.rmtree(self._own, ignore_errors=True)
             os.close(self._descriptor)
             self._descriptor = None

@@ -115,7 +115,8 @@ def test_lines_of_json_are_written_as_they_are(tmp_path: Path) -> None:
 
 
 def test_file_that_waits_for_its_upload_is_complete_after_a_minute(tmp_path: Path) -> None:
-    now, complete = [NOON], []
+    now = [NOON]
+    complete: list[Path] = []
     files = RecordFiles(lambda: now[0], on_spooled=complete.append)
     spooled = FileSeries("m", str(tmp_path / "spooled"), is_spooled=True)
     files.write(spooled, b"one")

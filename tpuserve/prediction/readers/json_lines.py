@@ -67,13 +67,14 @@ def _parse_line(
             names = ", ".join(signature.inputs)
             raise InvalidJson(f"{where} is no object of the inputs. Give an object with: {names}.")
         return dict.fromkeys(signature.inputs, value)
+    inputs: dict[str, Any] = value
     if is_log_line(value):
-        value = _read_logged_inputs(where, value, signature_name)
+        inputs = _read_logged_inputs(where, value, signature_name)
     try:
-        signature.check_inputs(value.keys())
+        signature.check_inputs(inputs.keys())
     except InvalidInputNames as error:
         raise InvalidJson(f"{where}: {error}") from error
-    return value
+    return inputs
 
 
 def _read_logged_inputs(where: str, line: Mapping[str, Any], signature_name: str) -> dict[str, Any]:
@@ -82,11 +83,12 @@ def _read_logged_inputs(where: str, line: Mapping[str, Any], signature_name: str
             f"{where} is of the signature {line['signature_name']!r}, and {signature_name!r} runs. "
             f"Give --signature-name, or remove the lines of other signatures."
         )
-    if line["row"] is None or not isinstance(line["inputs"], dict):
+    inputs = line["inputs"]
+    if line["row"] is None or not isinstance(inputs, dict):
         raise InvalidJson(
             f"{where} is a request without rows. Log such requests in the format tfrecord."
         )
-    return line["inputs"]
+    return inputs
 
 
 def _to_arrays(
