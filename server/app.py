@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server.config.settings import Settings
+from server.config.settings import LOG_JSON, Settings
 from server.engine import Engine
 from server.frontends import base
 from server.frontends.base import LAST_SECONDS
@@ -137,7 +137,7 @@ def run(
       signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
         install new handlers.
     """
-    configure_process()
+    configure_process(settings.log_format)
     if signals is None:
         signals = StopSignals()
         signals.install()
@@ -150,12 +150,12 @@ def run(
     serve(settings, load, platform, signals, log_ready)
 
 
-def configure_process(*, is_log_shared: bool = False) -> None:
+def configure_process(log_format: str, *, is_log_shared: bool = False) -> None:
     """Configure the logs, the memory allocator and the threads of a process that serves.
 
     `is_log_shared` says whether other processes of this server write to the same stderr.
     """
-    logs.configure_logging(is_shared=is_log_shared)
+    logs.configure_logging(is_json=log_format == LOG_JSON, is_shared=is_log_shared)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 

@@ -58,7 +58,7 @@ def run(
     if settings.processes == 1:
         app.run(settings, load, ignored, variables, signals, on_ready)
         return
-    app.configure_process(is_log_shared=True)
+    app.configure_process(settings.log_format, is_log_shared=True)
     if signals is None:
         signals = StopSignals()
         signals.install()
@@ -246,7 +246,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
-    app.configure_process(is_log_shared=True)
+    app.configure_process(settings.log_format, is_log_shared=True)
     # A process that takes the place of another one goes on with its counts.
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
     signals = _SupervisorSignals(supervisor)

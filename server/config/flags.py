@@ -334,6 +334,11 @@ SECTIONS = (
             ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(
+                "log_format",
+                "Format of the log on standard error: text, or json, a line of JSON each, with the "
+                "IDs of traces.",
+            ),
+            _own_flag(
                 "request_log_spool_dir",
                 "Directory in which files of request logs wait for their upload to s3://, gs:// "
                 "and other URLs; servers may share it. Default: request-log in "

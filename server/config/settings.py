@@ -22,6 +22,8 @@ LOAD_THREADS = 2
 # The value of enable_batching with which each model is batched only where that is safe and faster.
 AUTO = "auto"
 
+LOG_TEXT, LOG_JSON = LOG_FORMATS = ("text", "json")
+
 SIGNATURES_OFF, SIGNATURES_REQUIRED = SIGNATURE_POLICIES = ("off", "require")
 
 _MAX_PORT = 65535
@@ -81,6 +83,7 @@ class Settings:
       allow_links: whether symbolic links may point to files outside of a model's base path.
       model_cache_dir: the directory to which versions are downloaded; empty for a directory in the
         user's cache directory.
+      log_format: the format of the server's own log, "text" or "json".
       request_log_spool_dir: the directory in which files of request logs wait for their upload;
         empty for a directory in the user's cache directory.
       model_cache_max_bytes: the largest size of all downloaded versions together, in bytes; 0 for
@@ -165,6 +168,7 @@ class Settings:
     allow_links: bool = False
     max_constant_bytes: int = 1 << 30
     access_log: bool = False
+    log_format: str = LOG_TEXT
     request_log_spool_dir: str = ""
     max_request_bytes: int = 256 << 20
     max_request_memory_bytes: int = 0
@@ -185,6 +189,10 @@ class Settings:
             raise InvalidSetting("--model_name is empty. Give the name that clients will use.")
         if self.engine not in ENGINES:
             raise InvalidSetting(f"--engine is {self.engine!r}. Give {' or '.join(ENGINES)}.")
+        if self.log_format not in LOG_FORMATS:
+            raise InvalidSetting(
+                f"--log_format is {self.log_format!r}. Give {' or '.join(LOG_FORMATS)}."
+            )
         self._check_models()
         self._check_signatures()
         self._check_batching()

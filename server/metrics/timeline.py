@@ -35,6 +35,7 @@ class Timeline:
         is known.
       run_rows: the number of rows (examples) of the run: the rows of the batch without padding, or
         the rows of the request if the request ran alone; 0 until the number is known.
+      place: the place of the request in its trace, which `Tracing` finds out once; None before.
       on_end: a function that is called with the timeline once the response is encoded; None to call
         nothing.
     """
@@ -45,6 +46,7 @@ class Timeline:
         "ended_ns",
         "is_batched",
         "metagraph",
+        "place",
         "model",
         "on_end",
         "queued_ns",
@@ -63,6 +65,7 @@ class Timeline:
         self.model = self.version = self.signature = self.metagraph = ""
         self.is_batched = False
         self.run_rows = 0
+        self.place: object = None
         self.on_end: Callable[[Timeline], None] | None = None
 
     @property

@@ -2,9 +2,8 @@
 
 import logging
 from datetime import UTC, datetime
-from typing import Any
 
-import orjson
+from server.process.logs import Line, TraceIds, add_trace
 
 logger = logging.getLogger("server.access")
 
@@ -26,6 +25,7 @@ class AccessLog:
         peer: str = "",
         bytes_in: int = 0,
         bytes_out: int = 0,
+        trace: TraceIds = None,
     ) -> None:
         """Write the line of a request that was answered, or whose client has disconnected.
 
@@ -43,32 +43,21 @@ class AccessLog:
             milliseconds.
           bytes_in: the size in bytes of the request body or message, as sent over the network.
           bytes_out: the size in bytes of the response body or message, as sent over the network.
+          trace: the IDs of the request's trace and span; None if it is not traced.
         """
-        line = {
-            "time": datetime.now(UTC),
-            "protocol": protocol,
-            "peer": peer,
-            "method": method,
-            "path": path,
-            "model": model,
-            "version": version,
-            "signature": signature,
-            "status": status,
-            "duration_ms": round(duration_ms, 3),
-            "bytes_in": bytes_in,
-            "bytes_out": bytes_out,
-        }
-        logger.info(_dump(line).decode())
-
-
-def _dump(line: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(line)
-    except TypeError:
-        # orjson refuses lone surrogates, which names from clients may contain. Write the line
-        # again, with "?" instead of each surrogate.
-        return orjson.dumps({key: _replace_surrogates(value) for key, value in line.items()})
-
-
-def _replace_surrogates(value: Any) -> Any:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        line = Line(
+            time=datetime.now(UTC),
+            protocol=protocol,
+            peer=peer,
+            method=method,
+            path=path,
+            model=model,
+            version=version,
+            signature=signature,
+            status=status,
+            duration_ms=round(duration_ms, 3),
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+        )
+        add_trace(line, trace)
+        logger.info(line)

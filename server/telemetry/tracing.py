@@ -40,6 +40,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from server.metrics.collectors import Labels
 from server.metrics.timeline import Timeline
 from server.process import ports
+from server.process.logs import TraceIds
 from server.telemetry.receiver import OtlpReceiver
 from server.telemetry.redaction import redact_query
 
@@ -122,6 +123,20 @@ class _Scope(NamedTuple):
 
     resource: Resource
     scope: InstrumentationScope
+
+
+class _Place(NamedTuple):
+    """The place of a request in its trace, with what spans need of its headers.
+
+    Attributes:
+      own: the context of the request's span; None if the request is not sampled.
+      parent: the context of the client's span; None if the client has sent none.
+    """
+
+    own: SpanContext | None
+    parent: SpanContext | None
+    host: str
+    agent: str
 
 
 class _Span(ReadableSpan):
@@ -311,6 +326,15 @@ class Tracing:
         details = (method[:_MAX_TEXT], status, peer)
         self._record(timeline, runs_model, _describe_rpc, details, metadata)
 
+    def find_ids(
+        self,
+        timeline: Timeline,
+        headers: Iterable[tuple[str | bytes, str | bytes]],
+    ) -> TraceIds:
+        """Return the IDs of the trace and of the span that a request has, or will have."""
+        own = self._find_place(timeline, headers).own
+        return None if own is None else (f"{own.trace_id:032x}", f"{own.span_id:016x}")
+
     def close(self) -> None:
         """Export the spans that are not exported yet, and end the thread."""
         timer = threading.Timer(_CLOSE_SECONDS, self._exporter.shutdown)
@@ -327,16 +351,8 @@ class Tracing:
         details: tuple[str | int, ...],
         headers: Iterable[tuple[str | bytes, str | bytes]],
     ) -> None:
-        carrier = _read_headers(headers)
-        host, agent = carrier.pop("host", ""), carrier.pop("user-agent", "")
-        context = self._propagator.extract(carrier) if carrier else None
-        parent = None if context is None else trace.get_current_span(context).get_span_context()
-        if parent is None or not parent.is_valid:
-            context = parent = None
-        trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
-        if not self._sampler.should_sample(
-            context, trace_id, "", SpanKind.SERVER
-        ).decision.is_sampled():
+        own, parent, host, agent = self._find_place(timeline, headers)
+        if own is None:
             return
         if self._num_recorded - self._exporter.num_sent >= _MAX_WAITING:
             self._exporter.drop(1, "the collector does not keep up")
@@ -345,13 +361,6 @@ class Tracing:
         # Timelines use the clock `time.perf_counter_ns`, but spans need nanoseconds since 1970.
         offset_ns = time.time_ns() - time.perf_counter_ns()
         labels = tuple(label[:_MAX_TEXT] for label in timeline.labels) if runs_model else ()
-        own = SpanContext(
-            trace_id,
-            self._ids.generate_span_id(),
-            False,
-            _SAMPLED,
-            None if parent is None else parent.trace_state,
-        )
         self._add(
             self._describe(describe, details, host, agent, labels),
             own,
@@ -362,7 +371,7 @@ class Tracing:
         if runs_model:
             for stage in timeline.stages():
                 context_of_stage = SpanContext(
-                    trace_id, self._ids.generate_span_id(), False, _SAMPLED
+                    own.trace_id, self._ids.generate_span_id(), False, _SAMPLED
                 )
                 self._add(
                     _STAGES[stage.name],
@@ -371,6 +380,32 @@ class Tracing:
                     stage.start_ns + offset_ns,
                     stage.end_ns + offset_ns,
                 )
+
+    def _find_place(
+        self, timeline: Timeline, headers: Iterable[tuple[str | bytes, str | bytes]]
+    ) -> _Place:
+        if isinstance(timeline.place, _Place):
+            return timeline.place
+        carrier = _read_headers(headers)
+        host, agent = carrier.pop("host", ""), carrier.pop("user-agent", "")
+        context = self._propagator.extract(carrier) if carrier else None
+        parent = None if context is None else trace.get_current_span(context).get_span_context()
+        if parent is None or not parent.is_valid:
+            context = parent = None
+        trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
+        own: SpanContext | None = None
+        if self._sampler.should_sample(
+            context, trace_id, "", SpanKind.SERVER
+        ).decision.is_sampled():
+            own = SpanContext(
+                trace_id,
+                self._ids.generate_span_id(),
+                False,
+                _SAMPLED,
+                None if parent is None else parent.trace_state,
+            )
+        place = timeline.place = _Place(own, parent, host, agent)
+        return place
 
     def _add(
         self,

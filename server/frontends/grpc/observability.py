@@ -8,6 +8,7 @@ import grpc
 from server.frontends.grpc import peers
 from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
+from server.process.logs import TRACE
 from server.request_log.access_log import AccessLog
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ class CallObserver:
         self._metrics = Metrics() if metrics is None else metrics
         self._access_log = access_log
         self._tracing = tracing
+
+    def enter(self, call: CallContext, context: grpc.ServicerContext) -> None:
+        """Let the lines that the present context logs have the IDs of a call's trace."""
+        tracing = self._tracing
+        if tracing is not None:
+            TRACE.set(lambda: tracing.find_ids(call.timeline, context.invocation_metadata() or ()))
 
     def record(
         self,
@@ -93,4 +100,7 @@ class CallObserver:
                 peer=peers.split_peer(context.peer())[0],
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,
+                trace=None
+                if self._tracing is None
+                else self._tracing.find_ids(timeline, context.invocation_metadata() or ()),
             )

@@ -139,6 +139,7 @@ class AccessLogMiddleware:
             peer=peer[0].removeprefix(_IPV4_PREFIX) if peer else "",
             bytes_in=received,
             bytes_out=sent,
+            trace=None if response is None else response.trace,
         )
 
 

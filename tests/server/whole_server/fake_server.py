@@ -73,7 +73,7 @@ class FakeServer:
                 ],
                 stderr=log,
             )
-        while " ready\n" not in self.log_text:
+        while " ready\n" not in self.log_text and '"ready"' not in self.log_text:
             assert self._process.poll() is None, f"not ready, but ended:\n{self.log_text}"
             time.sleep(0.02)
 

@@ -164,6 +164,7 @@ class UnaryHandler:
         running = suspended or _UnaryCall(CallContext(self._executor.first_context(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
         unsent_bytes = 0
+        self._environment.observer.enter(call, context)
         try:
             if running.pending is not None:
                 reply = running.pending.finish()

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from starlette.types import Receive, Scope
 
@@ -42,6 +43,7 @@ from server.frontends.rest.transport.responses import (
 )
 from server.metrics import Metrics
 from server.metrics.timeline import Timeline
+from server.process.logs import TRACE
 from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.servables.pending import Pending
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 _UNKNOWN_ROUTE = Route()
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 
+Result = TypeVar("Result")
 Sender: TypeAlias = tuple[str, str, Headers, Peer]
 """The method, the path as sent, the headers and the client of a request."""
 
@@ -132,6 +135,7 @@ class Dispatcher:
         timeline = Timeline()
         method, headers = scope["method"], scope["headers"]
         route = _UNKNOWN_ROUTE
+        self._enter_trace(timeline, headers)
         try:
             router = self._find_router(path)
             assert router is not None
@@ -147,8 +151,7 @@ class Dispatcher:
                     response = await self._describe(router, route, path, headers, timeline)
         except Exception as error:
             response = _to_response(error, route)
-        self._record(route, response, timeline, (method, path, headers, scope.get("client")))
-        return response
+        return self._record(route, response, timeline, (method, path, headers, scope.get("client")))
 
     def close(self) -> None:
         """Stop the thread pools. Must be called after the last request."""
@@ -166,7 +169,7 @@ class Dispatcher:
     ) -> Response:
         """Answer a request that has no body and runs no model."""
         context = RequestContext(self._deadline(), timeline=timeline)
-        work = partial(router.handle, route, headers, b"", context)
+        work = self._keep_trace(partial(router.handle, route, headers, b"", context))
         try:
             if route.changes_models:
                 result = await self._workers.run_change(context, work)
@@ -198,7 +201,9 @@ class Dispatcher:
         )
         release = partial(self._release, context)
         handle = partial(router.handle, route, headers)
-        work = partial(self._handle_body, handle, chunks, is_gzip, context, release)
+        work = self._keep_trace(
+            partial(self._handle_body, handle, chunks, is_gzip, context, release)
+        )
         watcher: asyncio.Future[None] | None = None
 
         def watch_for_disconnect() -> None:
@@ -323,7 +328,10 @@ class Dispatcher:
         ticket = self._workers.begin_inline(context)
         if ticket is None:
             return None
-        run = partial(self._run_inline, context, router, route, path, tracker, headers, body, peer)
+        # The event loop runs requests of all connections, so each needs a context of its own.
+        run = self._keep_trace(
+            partial(self._run_inline, context, router, route, path, tracker, headers, body, peer)
+        )
         try:
             if not is_batched:
                 return run()
@@ -348,6 +356,7 @@ class Dispatcher:
     ) -> AnySyncResponse:
         timeline = context.timeline
         sender = ("POST", path, headers, peer)
+        self._enter_trace(timeline, headers)
         try:
             self._admission.acquire(context.peer)
         except Exception as error:
@@ -362,14 +371,14 @@ class Dispatcher:
             except Exception as error:
                 result = _to_response(error, route)
             if isinstance(result, Pending):
-                finish = partial(
-                    self._finish_pending, context, result.finish, route, tracker, sender
+                finish = self._keep_trace(
+                    partial(self._finish_pending, context, result.finish, route, tracker, sender)
                 )
                 return self._finish_later(result.then(finish), context)
             response = result
             CLOCK.unwatch(context)
             self._admission.release(context.peer)
-        self._record(route, response, timeline, sender)
+        response = self._record(route, response, timeline, sender)
         tracker.record(timeline.total_seconds)
         return response
 
@@ -389,7 +398,7 @@ class Dispatcher:
         finally:
             CLOCK.unwatch(context)
             self._admission.release(context.peer)
-        self._record(route, response, timeline, sender)
+        response = self._record(route, response, timeline, sender)
         if not tracker.is_quick:
             tracker.record(timeline.total_seconds)
         return response
@@ -431,7 +440,19 @@ class Dispatcher:
         pending.add_done_callback(partial(deliveries.deliver, context.model, deliver))
         return future
 
-    def _record(self, route: Route, response: Response, timeline: Timeline, sender: Sender) -> None:
+    def _enter_trace(self, timeline: Timeline, headers: Headers) -> None:
+        """Let the lines that the present context logs have the IDs of a request's trace."""
+        if self._tracing is not None:
+            TRACE.set(partial(self._tracing.find_ids, timeline, headers))
+
+    def _keep_trace(self, work: Callable[..., Result]) -> Callable[..., Result]:
+        """Return a function that runs in the present context, also in another thread."""
+        return work if self._tracing is None else partial(copy_context().run, work)
+
+    def _record(
+        self, route: Route, response: Response, timeline: Timeline, sender: Sender
+    ) -> Response:
+        """Record a request that has ended, and return its response with the IDs of its trace."""
         timeline.end()
         timeline.model = timeline.model or route.model
         if self._tracing is not None:
@@ -447,8 +468,9 @@ class Dispatcher:
                 peer=peer[0] if peer else "",
                 runs_model=route.runs_model,
             )
+            response = response._replace(trace=self._tracing.find_ids(timeline, headers))
         if self._metrics is None:
-            return
+            return response
         api = route.operation if route.runs_model else ""
         self._metrics.request_done(
             route.model, api, "REST", response.code, timeline.total_seconds * 1e6
@@ -457,6 +479,7 @@ class Dispatcher:
             self._metrics.request_failed(route.model, "REST", response.code, response.error)
         if route.runs_model:
             self._metrics.request_ended(timeline, response.code)
+        return response
 
     def _get_tracker(self, router: Router, route: Route, path: str) -> LatencyTracker:
         if len(path) > MAX_STORED_PATH:

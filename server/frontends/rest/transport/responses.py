@@ -8,6 +8,7 @@ from starlette.types import Send
 
 from server.admission.memory_budget import MemoryReservation
 from server.codec.array_to_json import JsonText
+from server.process.logs import TraceIds
 
 Header: TypeAlias = tuple[bytes, bytes]
 """A name and a value. The name of a request header is in lower case."""
@@ -62,6 +63,7 @@ class Response(NamedTuple):
         answered. None if the request names no version either.
       memory: The reservation for a large body in the memory budget. The code that sends or discards
         the response must call `release`. None for a small body.
+      trace: The IDs of the request's trace and span. None if the request is not traced.
     """
 
     status: int
@@ -74,6 +76,7 @@ class Response(NamedTuple):
     signature: str = ""
     memory: MemoryReservation | None = None
     error: str = ""
+    trace: TraceIds = None
 
     def release(self) -> None:
         """Give the memory of the body back to the memory budget."""
