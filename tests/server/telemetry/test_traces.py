@@ -12,6 +12,7 @@ from tests import processes
 from tests.server.frontends.grpc import clients
 from tests.server.telemetry.collector import Collector, Span
 from tests.server.whole_server.fake_server import GOOD, SECONDS, FakeServer
+from tpuserve.proto.open_inference import message_type
 
 INTERNAL, SERVER = 1, 2
 TRACE, PARENT, OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "1" * 32
@@ -23,6 +24,13 @@ MODEL = {
     "tpuserve.signature": "serving_default",
     "tpuserve.metagraph": "serve",
 }
+
+
+STREAM = "inference.GRPCInferenceService/ModelStreamInfer"
+INFER_MESSAGE: bytes = message_type("ModelInferRequest")(
+    model_name="half",
+    inputs=[{"name": "x", "datatype": "FP32", "shape": [1], "contents": {"fp32_contents": [2]}}],
+).SerializeToString()
 
 
 @pytest.fixture(
@@ -50,6 +58,8 @@ def collector(
         )
         with pytest.raises(grpc.RpcError):
             client.predict(y=[2.0])
+        stream = client.channel.stream_stream(f"/{STREAM}")
+        assert len(list(stream(iter([b"\xff", INFER_MESSAGE]), timeout=SECONDS))) == 2
     assert server.stop()[0] == 0
     yield collector
     collector.stop()
@@ -94,6 +104,13 @@ def test_span_over_http_has_the_stable_attributes(collector: Collector) -> None:
         "server.address": processes.LOOPBACK,
     }
     assert span.resource["service.name"] == "tpuserve"
+
+
+def test_each_message_of_a_stream_has_a_span(collector: Collector) -> None:
+    refused = find_span(collector, STREAM, rpc__response__status_code="INVALID_ARGUMENT")
+    answered = find_span(collector, STREAM, rpc__response__status_code="OK")
+    assert answered.attributes["tpuserve.model"] == "half"
+    assert answered.trace_id != refused.trace_id
 
 
 def test_span_over_grpc_has_the_attributes_of_an_rpc(collector: Collector) -> None:

@@ -83,7 +83,7 @@ def _read_logged_inputs(where: str, line: Mapping[str, Any], signature_name: str
             f"{where} is of the signature {line['signature_name']!r}, and {signature_name!r} runs. "
             f"Give --signature-name, or remove the lines of other signatures."
         )
-    inputs = line["inputs"]
+    inputs: dict[str, Any] = line["inputs"]
     if line["row"] is None or not isinstance(inputs, dict):
         raise InvalidJson(
             f"{where} is a request without rows. Log such requests in the format tfrecord."
