@@ -139,7 +139,7 @@ class RecordFiles:
             self._on_spooled(file.path)
 
     def _begin(self, series: FileSeries, size: int) -> "_RecordFile":
-        Path(series.prefix).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(series.prefix).parent.mkdir(parents=True, exist_ok=True)
         if series.max_total_bytes:
             _make_room(series, size)
         now = self._clock()

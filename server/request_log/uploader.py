@@ -110,7 +110,9 @@ class Uploader:
         model, url = self._spool.destination(path)
         outage = self._outages.get(path.parent)
         try:
-            upload_file(path, url)
+            # Somebody may have deleted the file, which must not hold up the next ones.
+            if path.exists():
+                upload_file(path, url)
         except TpuserveError as error:
             self._metrics.request_log_uploaded(model, error.code.name)
             if self._is_closing:

@@ -180,6 +180,17 @@ def test_destination_that_fails_is_told_once_and_again_when_it_works(
     assert recovered == "request log of m: its files are uploaded again"
 
 
+def test_file_that_was_deleted_from_the_spool_holds_up_no_other(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    setting = Setting(tmp_path / "spool", f"file://{tmp_path}/logs/a", max_total_bytes=100)
+    setting.write(1, 2, 3)
+    wait_until(lambda: setting.uploads("UNAVAILABLE") >= 1 and len(setting.left()) == 3)
+    min(setting.left()).unlink()
+    (tmp_path / "logs").unlink()
+    setting.close()
+    assert sorted(map(sizes, (tmp_path / "logs").iterdir())) == [[2], [3]]
+
+
 def test_destination_that_fails_delays_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log = RequestLog(encode=encode, spool_directory=tmp_path / "spool")
@@ -207,6 +218,15 @@ def test_spool_that_is_full_takes_nothing_until_files_are_uploaded(
     assert (setting.logged("OK"), setting.logged("UNKNOWN")) == (3, 1)
     assert len(setting.left()) == 3
     assert "3 files wait for their upload, and max_total_bytes is 100" in "".join(messages(caplog))
+
+
+def test_directory_of_a_log_may_be_read_by_others(tmp_path: Path) -> None:
+    log = RequestLog(encode=encode)
+    log.configure({"m": RequestLogging("", str(tmp_path / "logs" / "a"), 1)})
+    log.predict(Prediction("m", 1, "serving_default", {}), X, [])
+    log.close(SECONDS)
+    (tmp_path / "other").mkdir()
+    assert (tmp_path / "logs").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_spool_that_cannot_be_written_stops_only_the_log(
