@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from tpuserve.saved_model.proto_file import BINARY_NAME
 # HDF5 file, an attribute with the name `_VERSION` holds the version instead.
 _METADATA = "metadata.json"
 _VERSION = "keras_version"
+# The JSON file in a .keras archive that describes the model's layers.
+_CONFIG = "config.json"
+_PACKAGES = ("keras", "tf_keras")
+_LAMBDA = "the code of a Lambda layer"
 
 
 def load_keras_file(path: Path) -> Any:
@@ -37,11 +42,54 @@ def load_keras_file(path: Path) -> Any:
         return saving.load_model(str(path), compile=False, safe_mode=True)
     except Exception as error:
         # Keras raises exceptions of many types if it cannot read a file, so catch them all.
+        own_code = next(_find_own_code(_read_config(path)), None)
+        if own_code is not None:
+            raise InvalidSetting(
+                f"{path} needs {own_code}, which Keras does not have. Export it where its code is: "
+                f"{_export_command(path, package, is_lambda=own_code == _LAMBDA)}"
+            ) from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
             f"{package} cannot load {path}: {reason} If the model has classes or functions of its "
             f"own, load it in Python and call tpuserve.export.export(model, directory)."
         ) from error
+
+
+def _export_command(path: Path, package: str, *, is_lambda: bool) -> str:
+    arguments = f'"{path}"' + (", safe_mode=False" if is_lambda else "")
+    return (
+        f"python -c 'import YOUR_MODULE, {package}; from tpuserve.export import export; "
+        f'export({package}.saving.load_model({arguments}), "{path.with_suffix("")}")'
+        f"'"
+    )
+
+
+def _find_own_code(config: Any) -> Iterator[str]:
+    """Yield the Lambda layers, functions and classes of a model that are no part of Keras."""
+    if isinstance(config, list):
+        for item in config:
+            yield from _find_own_code(item)
+    if not isinstance(config, dict):
+        return
+    kind, registered_name = config.get("class_name"), config.get("registered_name")
+    module = str(config.get("module")).partition(".")[0]
+    if kind == "Lambda":
+        yield _LAMBDA
+    elif kind == "function":
+        yield f"the function {config.get('config')}"
+    elif registered_name and module not in (*_PACKAGES, "builtins"):
+        yield f"the class {registered_name}"
+    for value in config.values():
+        yield from _find_own_code(value)
+
+
+def _read_config(path: Path) -> Any:
+    """Return the configuration of the model in a .keras file; None for another file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read(_CONFIG))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
 
 
 def _read_version(path: Path) -> str:
@@ -54,7 +102,8 @@ def _read_version(path: Path) -> str:
     if not path.is_file():
         raise InvalidSetting(f"no file {path}. Name a .keras or .h5 file.")
     try:
-        version = _version_of_zip(path) if zipfile.is_zipfile(path) else _version_of_h5(path)
+        is_zip = path.suffix == ".keras" or zipfile.is_zipfile(path)
+        version = _version_of_zip(path) if is_zip else _version_of_h5(path)
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise InvalidSetting(
             f"{path} is no model of Keras that can be read ({error}). Name a file that "

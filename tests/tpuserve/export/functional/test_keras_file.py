@@ -16,6 +16,15 @@ pytestmark = [
 ]
 
 
+class Scale(keras.layers.Layer):  # type: ignore[misc,unused-ignore]
+    def call(self, x: Any) -> Any:
+        return 2 * x
+
+
+def triple(x: Any) -> Any:
+    return 3 * x
+
+
 def save(package: Any, path: Path, *, with_lambda: bool = False) -> Path:
     layers = [package.layers.Input([2]), package.layers.Dense(1, kernel_initializer="ones")]
     if with_lambda:
@@ -40,6 +49,32 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, package: Any, suffix: str) ->
     path = save(package, tmp_path / f"model.{suffix}", with_lambda=True)
     with pytest.raises(InvalidSetting, match="Lambda"):
         load_keras_file(path)
+
+
+@pytest.mark.parametrize(
+    ("package", "layer", "own_code"),
+    [
+        (keras, Scale(), "the class Scale"),
+        (keras, keras.layers.Activation(triple), "the function triple"),
+        (tf_keras, tf_keras.layers.Activation(triple), "the function triple"),
+        (keras, keras.layers.Lambda(lambda x: x), "the code of a Lambda layer"),
+    ],
+    ids=str,
+)
+def test_own_code_is_named_with_the_command_that_exports_it(
+    tmp_path: Path, package: Any, layer: Any, own_code: str
+) -> None:
+    path = tmp_path / "own.keras"
+    package.Sequential([package.layers.Input([2]), layer]).save(path)
+    with pytest.raises(InvalidSetting) as caught:
+        load_keras_file(path)
+    argument = f'"{path}"' + (", safe_mode=False" if "Lambda" in own_code else "")
+    name = package.__name__
+    assert str(caught.value) == (
+        f"{path} needs {own_code}, which Keras does not have. Export it where its code is: python "
+        f"-c 'import YOUR_MODULE, {name}; from tpuserve.export import export; "
+        f'export({name}.saving.load_model({argument}), "{tmp_path}/own")\''
+    )
 
 
 def test_other_paths_are_refused_with_what_to_do(tmp_path: Path) -> None:
