@@ -23,13 +23,14 @@ from server.request_log import RequestLog
 from server.request_log.checks import check_logging_config
 from server.scheduling.run_limits import LimitTable
 from server.servables.direct_runner import DirectRunner
-from server.servables.saved_model_loader import SavedModelLoader
+from server.servables.saved_model_loader import SavedModelLoader, check_no_escaping_symlinks
 from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
 from server.storage import file_systems
+from server.storage.keras_exporter import KerasExporter
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tpuserve.devices import jax_client
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import CodedError, ModelFileRefused, TpuserveError
 from tpuserve.files.disk_cache import find_cache_directory
 from tpuserve.saved_model import op_imports, signing
 
@@ -98,9 +99,11 @@ class Engine:
             return runner
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
+        self._exporter = _create_exporter(settings)
         remote_models = RemoteModels(
-            ModelCache(_cache_directory(settings), settings.model_cache_max_bytes)
+            ModelCache(_cache_directory(settings), settings.model_cache_max_bytes), self._exporter
         )
+        self._is_fetched = remote_models.is_remote
         self._manager = _create_manager(
             settings,
             load or self._loader,
@@ -179,6 +182,8 @@ class Engine:
         Each load of a model from then on leaves processor time to the requests.
         """
         self._loader.mark_serving()
+        if self._exporter is not None:
+            self._exporter.mark_serving()
 
     def watch_states(self, on_change: Callable[[], None]) -> None:
         """Call a function once at first, and again after each change of a model version's state.
@@ -255,6 +260,8 @@ class Engine:
             except TpuserveError:
                 return  # Skip the check: the server waits until the model has a version.
             for version, directory in versions.items():
+                if self._is_fetched(directory):
+                    return  # Skip the check: the version is not exported yet.
                 try:
                     self._check_version(directory, model.path if directory == model.path else None)
                 except TpuserveError as error:
@@ -328,6 +335,20 @@ def _cache_directory(settings: Settings) -> Path:
     if settings.model_cache_dir:
         return Path(settings.model_cache_dir).absolute()
     return find_cache_directory() / "models"
+
+
+def _create_exporter(settings: Settings) -> KerasExporter | None:
+    if settings.model_signature_policy == SIGNATURES_REQUIRED:
+        return None  # Nobody has signed the export that the server would make.
+
+    def check_links(directory: Path) -> None:
+        try:
+            check_no_escaping_symlinks(directory)
+        except CodedError as error:
+            raise ModelFileRefused(str(error), error.code) from None
+
+    seconds = settings.load_timeout_seconds
+    return KerasExporter(seconds) if settings.allow_links else KerasExporter(seconds, check_links)
 
 
 def _create_limit_table(settings: Settings) -> LimitTable:

@@ -202,6 +202,10 @@ class DamagedSavedModel(TpuserveError):
     code = Code.DATA_LOSS
 
 
+class ModelFileRefused(CodedError):
+    """A file of Keras cannot be made a SavedModel, now or later, unless the file changes."""
+
+
 class UnsafeModel(TpuserveError):
     """A model has forbidden ops: ops that can do more than compute, for example open files."""
 

@@ -18,6 +18,7 @@ from server.models.repository import (
     select_versions,
     version_number,
 )
+from server.storage.keras_files import SUFFIX
 from server.storage.listing import RemoteDirectory
 from server.storage.remote_models import RemoteModels
 from tpuserve.errors import TpuserveError, Unavailable, VersionNotFound
@@ -46,6 +47,10 @@ class RemoteRepository:
         """
         base_path = self._model.base_path
         remote = RemoteDirectory(base_path)
+        file_name = base_path.rpartition("/")[2]
+        if file_name.endswith(SUFFIX):
+            number = number_of_only_version(file_name.removesuffix(SUFFIX))
+            return self._models.find_directories(remote, {number: ""})
         directories, files = remote.list_names()
         numbers = {name: version_number(name) for name in directories}
         names = {number: name for name, number in numbers.items() if number is not None}
@@ -77,7 +82,9 @@ def create_repository(
     """
     if model.is_remote and models is not None:
         return RemoteRepository(model, models)
-    return Repository(model.path, model.policy, aspired)
+    if models is None:
+        return Repository(model.path, model.policy, aspired)
+    return Repository(model.path, model.policy, aspired, models.find_export)
 
 
 # The longest wait for the listing of a remote base path, in seconds since its start. A slower

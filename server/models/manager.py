@@ -26,6 +26,7 @@ from tpuserve.errors import (
     Code,
     CodedError,
     InvalidInput,
+    ModelFileRefused,
     ModelNotFound,
     TpuserveError,
 )
@@ -42,20 +43,20 @@ logger = logging.getLogger(__name__)
 
 
 class VersionLease(Protocol):
-    """Keeps the files of a downloaded version on disk until it is closed."""
+    """Keeps the files of a downloaded or exported version on disk until it is closed."""
 
     def close(self) -> None:
-        """Allow the cache of downloaded versions to remove the files."""
+        """Allow the cache of these versions to remove the files."""
 
 
 class Downloader(Protocol):
-    """Downloads versions from remote storage before they are loaded."""
+    """Downloads or exports versions before they are loaded."""
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether the version in a directory must be downloaded before it is loaded."""
+        """Return whether `fetch` must write a directory before the version in it is loaded."""
 
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> VersionLease:
-        """Download a version to its directory, and return a lease that keeps it there."""
+        """Write a version to its directory, and return a lease that keeps it there."""
 
 
 class ServableHandle:
@@ -106,7 +107,8 @@ class Manager:
         example to change settings of the memory allocator.
       after_unload: called after each unload, to return freed memory to the operating system.
       downloader: downloads versions before they are loaded; None if all versions are local. A
-        failed download is retried until it succeeds or the version is not aspired any more.
+        failed download is retried until it succeeds or the version is not aspired any more,
+        unless the file is one that every try would refuse.
     """
 
     def __init__(
@@ -376,6 +378,10 @@ class Manager:
                 f"{servable} cannot be downloaded: {type(error).__name__}", Code.INTERNAL
             )
         error.__traceback__ = error.__cause__ = error.__context__ = None
+        if isinstance(error, ModelFileRefused):
+            logger.error("%s: cannot be loaded: %s", servable, error)
+            servable.mark_failed(error)
+            return
         with self._condition:
             failures = self._failed_downloads.get(servable, 0)
             self._failed_downloads[servable] = failures + 1

@@ -3,11 +3,12 @@
 import logging
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy, VersionPolicy
+from server.storage.keras_files import SUFFIX
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 from tpuserve.saved_model import nearby
 
@@ -31,6 +32,9 @@ class Repository:
     Args:
       aspired: the directories of the versions that earlier listings have selected. Such a
         version is not omitted if its directory cannot be examined, because the error may pass.
+      find_export: takes a .keras file or the directory of a version, and the version's number;
+        returns the directory in which the server exports the .keras file, or None if there is none
+        to export.
     """
 
     def __init__(
@@ -38,10 +42,12 @@ class Repository:
         base_path: Path,
         policy: VersionPolicy = _LATEST,
         aspired: Collection[Path] = (),
+        find_export: Callable[[Path, int], Path | None] = lambda place, number: None,
     ) -> None:
         self._base_path = base_path
         self._policy = policy
         self._aspired = aspired
+        self._find_export = find_export
 
     def versions(self) -> dict[int, Path]:
         """Return version → directory, for each directory with a numeric name: "000123" is 123.
@@ -62,14 +68,28 @@ class Repository:
         return versions or self._base_path_as_version()
 
     def aspired_versions(self) -> dict[int, Path]:
-        """Return version → directory, for the versions that the policy selects."""
-        versions = self.versions()
+        """Return version → directory, for the versions that the policy selects.
+
+        The directory of a .keras file is that of its export.
+        """
+        versions = self._file_as_version() or self.versions()
         if not versions:
             raise self._no_version_error()
         selected = select_versions(versions, self._policy, str(self._base_path))
         if isinstance(self._policy, SpecificPolicy):
-            return {number: self._directory(number, path) for number, path in selected.items()}
-        return selected
+            selected = {number: self._directory(number, path) for number, path in selected.items()}
+        return {
+            number: self._find_export(path, number) or path for number, path in selected.items()
+        }
+
+    def _file_as_version(self) -> dict[int, Path]:
+        path = self._base_path
+        number = number_of_only_version(path.stem)
+        try:
+            is_served = path.suffix == SUFFIX and path.is_file() and self._find_export(path, number)
+        except OSError as error:
+            raise self._unreadable_error(error) from error
+        return {number: path} if is_served else {}
 
     def _directory(self, number: int, path: Path) -> Path:
         # If several directories have the same number, such as "7" and "007", prefer the name
@@ -90,10 +110,13 @@ class Repository:
         except OSError as error:
             if self._base_path.suffix in nearby.KERAS_SUFFIXES and self._base_path.is_file():
                 raise BasePathNotFound(nearby.describe_keras_file(self._base_path)) from error
-            raise BasePathNotFound(
-                f"model base path {self._base_path} cannot be read: {error.strerror}. Give the "
-                f"directory that holds the version directories."
-            ) from error
+            raise self._unreadable_error(error) from error
+
+    def _unreadable_error(self, error: OSError) -> BasePathNotFound:
+        return BasePathNotFound(
+            f"model base path {self._base_path} cannot be read: {error.strerror}. Give the "
+            f"directory that holds the version directories."
+        )
 
     def _is_directory(self, place: "os.DirEntry[str] | Path") -> bool:
         try:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urljoin
 
 from server.storage.download import Checksum, RemoteFile, RemoteVersion
 from server.storage.file_systems import open_file_system, scheme_of, translated_errors
+from server.storage.keras_files import SUFFIX
 from tpuserve.errors import (
     BasePathNotFound,
     InvalidConfig,
@@ -91,7 +92,8 @@ class RemoteDirectory:
         """List all files of a version.
 
         Args:
-          name: the name of the version's directory; "" if the base path itself is the version.
+          name: the name of the version's directory; "" if the base path itself is the version,
+            which may then be a .keras file.
 
         Raises:
           CodedError: the path of a file points outside of the version's directory.
@@ -100,6 +102,12 @@ class RemoteDirectory:
           InvalidConfig: a line of the file SHA256SUMS in the base path is not valid.
         """
         uri = f"{self._uri}/{name}" if name else self._uri
+        if uri.endswith(SUFFIX):
+            with translated_errors(uri):
+                info = self._call("info", uri)
+            return RemoteVersion(
+                uri, number, (_remote_file(unquote(PurePosixPath(uri).name), uri, info),)
+            )
         index = self._index()
         if index is not None:
             files = [

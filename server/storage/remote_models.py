@@ -1,11 +1,17 @@
-"""Maps model versions in remote storage to directories in the cache of downloaded versions."""
+"""Maps versions that are no SavedModels on this machine to directories in the model cache.
 
-import logging
+Versions in remote storage are downloaded to the cache, and .keras files are exported to it.
+"""
+
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+from server.storage import keras_files
 from server.storage.download import RemoteVersion, VersionDownload
+from server.storage.keras_exporter import KerasExporter
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import Lease, ModelCache
 from tpuserve.errors import Code, CodedError
@@ -14,17 +20,38 @@ from tpuserve.errors import Code, CodedError
 # well as the latest, because the server can still request a download of the files in them.
 _KEPT_CONTENTS = 4
 
-logger = logging.getLogger(__name__)
+IsCancelled: TypeAlias = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a directory in the cache is made of.
+
+    Attributes:
+      version: equal for all contents of the same version.
+      size: the size of the files, in bytes.
+      write: writes the directory.
+      check: raises an error if the version is refused, also if the cache has it.
+    """
+
+    version: tuple[str, int]
+    size: int
+    write: Callable[[Path, IsCancelled], None]
+    check: Callable[[], None] = lambda: None
 
 
 class RemoteModels:
-    """Lists the versions of remote base paths, and downloads versions to the cache."""
+    """Lists the versions of remote base paths, and downloads versions to the cache.
 
-    def __init__(self, cache: ModelCache) -> None:
+    Args:
+      exporter: exports .keras files, also those that are on this machine; None to refuse them.
+    """
+
+    def __init__(self, cache: ModelCache, exporter: KerasExporter | None = None) -> None:
         self._cache = cache
-        # Directory in the cache → (base path, name of the version's directory below it, the files
-        # of the version).
-        self._sources: dict[Path, tuple[RemoteDirectory, str, RemoteVersion]] = {}
+        self._exporter = exporter
+        self._digests = keras_files.FileDigests()
+        self._sources: dict[Path, _Source] = {}
         self._lock = threading.Lock()
 
     def find_directories(
@@ -43,41 +70,42 @@ class RemoteModels:
         for number, name in names.items():
             version = remote.list_version(name, number)
             directory = self._cache.directory_of(version.fingerprint, number)
-            with self._lock:
-                self._sources.pop(directory, None)
-                self._sources[directory] = (remote, name, version)
-                self._forget_old(version)
+            self._remember(directory, self._download(remote, name, version))
             directories[number] = directory
         return directories
 
-    def _forget_old(self, version: RemoteVersion) -> None:
-        """Forget all but the latest `_KEPT_CONTENTS` different listings of a version's files."""
-        known = [
-            directory
-            for directory, (_, _, other) in self._sources.items()
-            if (other.uri, other.number) == (version.uri, version.number)
-        ]
-        for directory in known[:-_KEPT_CONTENTS]:
-            del self._sources[directory]
+    def find_export(self, place: Path, number: int) -> Path | None:
+        """Return the directory in the cache for the export of a .keras file on this machine.
 
-    def is_remote(self, directory: Path) -> bool:
-        """Return whether a directory is from `find_directories` and its file listing is still kept.
+        Args:
+          place: the base path of a model, if it is a .keras file; or the directory of a version.
 
-        `fetch` needs the file listing.
+        Returns:
+          None if the place has another model than a .keras file, or if such files are refused.
         """
-        with self._lock:
-            return directory in self._sources
+        is_file = place.suffix == keras_files.SUFFIX and place.is_file()
+        file = place if is_file else keras_files.find_keras_file(place)
+        exporter = self._exporter
+        if file is None or exporter is None:
+            return None
+        digest = self._digests.find(file)
 
-    def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> Lease:
-        """Download a version if the cache does not have it, and return a lease that keeps it there.
+        def check() -> None:
+            # The user has named the base path itself, so it may be a link to anywhere.
+            if not is_file:
+                exporter.check_links(place)
 
-        Raises:
-          KeyError: the file listing of the directory is not kept, so `is_remote` returns False.
-        """
-        with self._lock:
-            remote, name, version = self._sources[directory]
+        def export(target: Path, is_cancelled: IsCancelled) -> None:
+            exporter.export(file, target, is_cancelled)
+            if keras_files.digest_of(file) != digest:
+                raise CodedError(f"{file} changed while it was exported.", Code.DATA_LOSS)
 
-        def download(target: Path) -> None:
+        directory = self._cache.directory_of(f"{digest}-{number}", number)
+        self._remember(directory, _Source((str(file), number), file.stat().st_size, export, check))
+        return directory
+
+    def _download(self, remote: RemoteDirectory, name: str, version: RemoteVersion) -> _Source:
+        def download(target: Path, is_cancelled: IsCancelled) -> None:
             max_bytes = self._cache.max_bytes
             VersionDownload(remote.file_system, version, is_cancelled, max_bytes).run(target)
             if remote.with_new_time_limit().list_version(name, version.number) != version:
@@ -86,5 +114,40 @@ class RemoteModels:
                     f"again; upload versions to new directories.",
                     Code.DATA_LOSS,
                 )
+            file = keras_files.find_keras_file(target)
+            if file is not None and self._exporter is not None:
+                is_file = version.uri.endswith(keras_files.SUFFIX)
+                origin = version.uri if is_file else f"{version.uri}/{file.name}"
+                self._exporter.export(file, target, is_cancelled, origin)
 
-        return self._cache.acquire(directory, version.size, download, is_cancelled)
+        return _Source((version.uri, version.number), version.size, download)
+
+    def _remember(self, directory: Path, source: _Source) -> None:
+        """Keep a source, and forget all but the latest `_KEPT_CONTENTS` of the same version."""
+        with self._lock:
+            self._sources.pop(directory, None)
+            self._sources[directory] = source
+            known = [
+                other for other, kept in self._sources.items() if kept.version == source.version
+            ]
+            for other in known[:-_KEPT_CONTENTS]:
+                del self._sources[other]
+
+    def is_remote(self, directory: Path) -> bool:
+        """Return whether `fetch` must write a directory before it can be loaded."""
+        with self._lock:
+            return directory in self._sources
+
+    def fetch(self, directory: Path, is_cancelled: IsCancelled) -> Lease:
+        """Write a version to the cache if it is not there, and return a lease that keeps it there.
+
+        Raises:
+          KeyError: the source of the directory is not kept, so `is_remote` returns False.
+          ModelFileRefused: a .keras file cannot be exported, or a link to it is refused.
+        """
+        with self._lock:
+            source = self._sources[directory]
+        source.check()
+        return self._cache.acquire(
+            directory, source.size, lambda target: source.write(target, is_cancelled), is_cancelled
+        )

@@ -127,3 +127,29 @@ def test_none_of_the_specific_versions_is_told(tmp_path: Path) -> None:
     make_repository(tmp_path, "1", "2")
     with pytest.raises(VersionNotFound, match=r"none of the versions 8, 9 in .*; found 1, 2\."):
         Repository(tmp_path, SpecificPolicy((8, 9))).aspired_versions()
+
+
+def find_export(place: Path, number: int) -> Path | None:
+    """Return the place of the export, in a stand-in for the cache."""
+    is_keras = place.suffix == ".keras" or (place / "m.keras").is_file()
+    return Path("/cache", place.name, str(number)) if is_keras else None
+
+
+@pytest.mark.parametrize(("name", "number"), [("half.keras", 1), ("17.keras", 17)])
+def test_keras_file_is_a_version_itself(tmp_path: Path, name: str, number: int) -> None:
+    (tmp_path / name).touch()
+    repository = Repository(tmp_path / name, find_export=find_export)
+    assert repository.aspired_versions() == {number: Path("/cache", name, str(number))}
+
+
+def test_version_directory_may_hold_a_keras_file(tmp_path: Path) -> None:
+    make_repository(tmp_path, "1", "2")
+    (tmp_path / "2" / "m.keras").touch()
+    repository = Repository(tmp_path, AllPolicy(), find_export=find_export)
+    assert repository.aspired_versions() == {1: tmp_path / "1", 2: Path("/cache/2/2")}
+
+
+def test_keras_file_that_is_not_exported_is_told_with_the_command(tmp_path: Path) -> None:
+    (tmp_path / "half.keras").touch()
+    with pytest.raises(BasePathNotFound, match=r"Make a SavedModel .*: tpuserve export /"):
+        Repository(tmp_path / "half.keras").aspired_versions()
