@@ -10,15 +10,15 @@ import faulthandler
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import version as version_of
 from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
 
-from server.config import cloud, flags
+from server.config import cloud, flags, model_paths
 from server.config.flags import Flag
+from server.config.model_config import ModelConfig
 from server.config.settings import AUTO, DEFAULT_PORT
 from server.process.signals import StopSignals
 from server.sample import digits
@@ -34,9 +34,12 @@ _NAME = "tpuserve-model-server"
 _EXAMPLES = """\b
 Examples:
   tpuserve serve --sample
-  tpuserve serve --model_name=half --model_base_path=/models/half
+  tpuserve serve /models/half
+  tpuserve serve digits.keras cats=gs://bucket/cats --rest_api_port=8080
   tpuserve serve --model_config_file=/models/models.config --enable_batching
 """
+# The flags that say what to serve, and which arguments replace.
+_MODEL_FLAGS = ("model_name", "model_base_path", "model_config_file")
 _TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "text": click.STRING}
 _TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "auto": "bool", "text": "string"}
 # The defaults of tpuserve-model-server that differ from those of `tpuserve serve`.
@@ -124,8 +127,7 @@ def _run_server(
     values: Mapping[str, Any],
     variables: Sequence[str],
     on_ready: Callable[[], None] = lambda: None,
-    *,
-    base_paths_required: bool = False,
+    **settings_of_serve: Any,
 ) -> None:
     # If a kernel ends the process, say in which line each thread was.
     if sys.__stderr__ is not None:
@@ -139,8 +141,7 @@ def _run_server(
         from server import supervisor
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
-        settings = flags.settings_from_flags(values)
-        settings = replace(settings, base_paths_required=base_paths_required)
+        settings = flags.settings_from_flags(values, **settings_of_serve)
         supervisor.run(
             settings, ignored=ignored, variables=variables, signals=signals, on_ready=on_ready
         )
@@ -156,7 +157,7 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
     ]
 
 
-def _apply_environment(values: dict[str, Any]) -> list[str]:
+def _apply_environment(values: dict[str, Any], ignored: Sequence[str] = ()) -> list[str]:
     """Set the flags for which a cloud service has set environment variables.
 
     A flag on the command line wins over its environment variable. The variable of
@@ -164,12 +165,13 @@ def _apply_environment(values: dict[str, Any]) -> list[str]:
 
     Args:
       values: the value of each flag by its name; changed in place.
+      ignored: the names of flags whose variables are ignored.
 
     Returns:
       The flags that were set, each with its variable, such as
       "--rest_api_port=8080 (AIP_HTTP_PORT)".
     """
-    flag_names = _flags_on_command_line(click.get_current_context())
+    flag_names = [*_flags_on_command_line(click.get_current_context()), *ignored]
     chosen = []
     for name, (value, variable) in cloud.flags_from_environment(os.environ).items():
         is_replaced = name == "model_base_path" and values["model_config_file"]
@@ -180,12 +182,17 @@ def _apply_environment(values: dict[str, Any]) -> list[str]:
     return chosen
 
 
-def _serve(sample: bool, **values: Any) -> None:
+def _serve(sample: bool, models: Sequence[str], **values: Any) -> None:
     variables: list[str] = []
+    parsed = model_paths.parse_model_paths(models)
+    if parsed:
+        _check_no_other_model(parsed[0], sample)
     if sample:
         _choose_sample(values)
     else:
-        variables = _apply_environment(values)
+        variables = _apply_environment(values, ignored=_MODEL_FLAGS if parsed else ())
+    if parsed:
+        values["model_name"] = parsed[0].name
     if values["model_base_path"]:
         values["model_base_path"] = absolute_path_or_uri(values["model_base_path"])
 
@@ -195,7 +202,7 @@ def _serve(sample: bool, **values: Any) -> None:
             click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
 
     try:
-        _run_server(values, variables, on_ready, base_paths_required=True)
+        _run_server(values, variables, on_ready, models=parsed, base_paths_required=True)
     except ModelsNotAvailable as error:
         # If only one model has failed to load, report the error of its load instead of the summary
         # of all models, which is longer and says no more.
@@ -224,6 +231,18 @@ def _choose_sample(values: dict[str, Any]) -> None:
     values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
 
 
+def _check_no_other_model(first: ModelConfig, sample: bool) -> None:
+    """Raise an error if a flag on the command line asks for another model than the arguments do."""
+    given = set(_flags_on_command_line(click.get_current_context())).intersection(_MODEL_FLAGS)
+    if sample or given:
+        flag = "--sample" if sample else f"--{min(given)}"
+        raise InvalidSetting(
+            f"the argument {first.base_path} and {flag} both say what to serve. Give the arguments "
+            f"without {flag}, as: tpuserve serve {first.name}={first.base_path}"
+        )
+
+
+_MODELS = click.Argument(["models"], nargs=-1, type=click.Path(), metavar="[[NAME=]PATH]...")
 _SAMPLE = click.Option(
     ["--sample"],
     is_flag=True,
@@ -234,8 +253,12 @@ _SAMPLE = click.Option(
 serve = _ServeCommand(
     "serve",
     callback=_serve,
-    params=[_SAMPLE, *_options()],
-    help="""Serve SavedModels over TensorFlow Serving's REST and gRPC.
+    params=[_MODELS, _SAMPLE, *_options()],
+    help="""Serve SavedModels and .keras files over TensorFlow Serving's REST and gRPC.
+
+    PATH is a SavedModel, a directory of its versions, a .keras file, or the URI of one of them in
+    gs, s3, az, hf, http or https. NAME is the name that clients use; without it, the path gives
+    the name: half for /models/half, /models/half/1795278862 and half.keras.
 
     Flags have the meaning that they have for tensorflow_model_server. SIGTERM or Ctrl-C stops the
     server after the requests in flight are answered.

@@ -289,6 +289,8 @@ class Engine:
     @cached_property
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
+        if settings.models:
+            return ModelServerConfig(settings.models)
         if settings.model_base_path is None and not settings.model_config_file:
             # Start without a model. `Settings` allows this only if clients load the models.
             return ModelServerConfig()

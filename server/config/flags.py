@@ -441,11 +441,12 @@ SECTIONS = (
 FLAGS = {flag.name: flag for section in SECTIONS for flag in section.flags}
 
 
-def settings_from_flags(values: Mapping[str, Any]) -> Settings:
+def settings_from_flags(values: Mapping[str, Any], **others: Any) -> Settings:
     """Build the settings of the server from the values of flags.
 
     Args:
       values: flag name → value. A flag that is missing, or whose value is None, has its default.
+      others: the settings that have no flag.
 
     Raises:
       BasePathNotFound: model_base_path is a URI of a file system that the server cannot read.
@@ -473,7 +474,7 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
         chosen["grpc_channel_arguments"] = channel_arguments(chosen["grpc_channel_arguments"])
     if "import_ops" in chosen:
         chosen["import_ops"] = op_imports.parse_names(chosen["import_ops"])
-    return Settings(**chosen)
+    return Settings(**chosen, **others)
 
 
 def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from server.config.model_config import ENGINES, TENSORFLOW_ENGINE
+from server.config.model_config import ENGINES, TENSORFLOW_ENGINE, ModelConfig
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from tpuserve.tags import TagSet
@@ -37,6 +37,8 @@ class Settings:
     `server.config.flags` describes every flag.
 
     Attributes:
+      models: the models that the arguments of `tpuserve serve` name, in place of those of
+        model_base_path and model_config_file.
       model_base_path: an absolute path or a URI of the model's directory, which holds one numbered
         directory per version. None if model_config_file lists the models.
       port: the gRPC port; 0 turns gRPC off.
@@ -115,6 +117,7 @@ class Settings:
     model_cache_max_bytes: int = 0
     fail_if_no_model_versions_found: bool = False
     base_paths_required: bool = False
+    models: tuple[ModelConfig, ...] = ()
     load_timeout_seconds: float = 600
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
@@ -223,11 +226,11 @@ class Settings:
 
     def _check_models(self) -> None:
         path = self.model_base_path
-        if path is None and not self.model_config_file and not self.sagemaker_multi_model:
+        has_models = self.models or path is not None or self.model_config_file
+        if not has_models and not self.sagemaker_multi_model:
             raise InvalidSetting(
-                "--model_base_path is empty, and so is --model_config_file: there is no model to "
-                "serve. Give one of them, as --model_base_path=/models/half, the directory that "
-                "holds the version directories."
+                "there is no model to serve: --model_base_path and --model_config_file are empty. "
+                "Give the path of a model, as: tpuserve serve /models/half"
             )
         if isinstance(path, Path) and not path.is_absolute():
             raise InvalidSetting(

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from server import app, command
 from server.command import serve
 from server.config import flags
+from server.config.model_config import ModelConfig
 from server.config.settings import Settings
 from server.process.signals import StopSignals
 from tpuserve.errors import InvalidSetting, ModelsNotAvailable
@@ -21,7 +23,8 @@ from tpuserve.errors import InvalidSetting, ModelsNotAvailable
 
 def test_help_tells_every_flag() -> None:
     text = CliRunner().invoke(serve, ["--help"]).output
-    for option in serve.params:
+    assert "serve [OPTIONS] [[NAME=]PATH]..." in text
+    for option in serve.params[1:]:
         assert option.opts[0] in text
         assert getattr(option, "help", None)
 
@@ -202,10 +205,54 @@ def test_only_serve_requires_that_a_base_path_exists(runs: Runs) -> None:
     assert [settings.base_paths_required for settings in runs.settings] == [True, False]
 
 
+def test_paths_are_served_without_flags_and_beside_others(runs: Runs) -> None:
+    arguments = ["models/half", "cats=gs://bucket/cats", "--rest_api_port=8080"]
+    assert CliRunner().invoke(serve, arguments).exit_code == 0
+    (settings,) = runs.settings
+    assert settings.models == (
+        ModelConfig("half", f"{Path.cwd()}/models/half"),
+        ModelConfig("cats", "gs://bucket/cats"),
+    )
+    assert (settings.model_name, settings.rest_api_port) == ("half", 8080)
+    assert settings.base_paths_required
+
+
+def test_paths_replace_the_model_of_the_environment(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in VERTEX.items():
+        monkeypatch.setenv(name, value)
+    CliRunner().invoke(serve, ["/models/other"])
+    (settings,) = runs.settings
+    assert (settings.model_base_path, settings.model_name) == (None, "other")
+    assert settings.rest_api_port == 9000
+
+
+@pytest.mark.parametrize(
+    "flag", ["--model_name=a", BASE, "--model_config_file=/models.config", "--sample"]
+)
+def test_path_beside_a_flag_that_names_a_model_is_refused(flag: str) -> None:
+    error = CliRunner().invoke(serve, ["/models/cats", flag]).exception
+    assert isinstance(error, InvalidSetting)
+    name = flag.partition("=")[0]
+    assert str(error) == (
+        f"the argument /models/cats and {name} both say what to serve. Give the arguments without "
+        f"{name}, as: tpuserve serve cats=/models/cats"
+    )
+
+
+def test_shell_completes_paths() -> None:
+    (item,) = serve.params[0].shell_complete(click.Context(serve), "half")
+    assert item.type == "file"
+
+
 def test_serve_without_a_base_path_is_refused() -> None:
     error = CliRunner().invoke(serve, []).exception
     assert isinstance(error, InvalidSetting)
-    assert str(error).startswith("--model_base_path is empty, and so is --model_config_file")
+    assert str(error) == (
+        "there is no model to serve: --model_base_path and --model_config_file are empty. Give the "
+        "path of a model, as: tpuserve serve /models/half"
+    )
 
 
 def test_stand_in_passes_over_unknown_arguments(

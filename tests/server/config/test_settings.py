@@ -44,7 +44,7 @@ def test_one_face_may_be_off() -> None:
             {"model_base_path": Path("")},
             "--model_base_path must be an absolute path \\(got empty\\)",
         ),
-        ({"model_base_path": None}, "--model_base_path is empty, and so is --model_config_file"),
+        ({"model_base_path": None}, "there is no model to serve: --model_base_path and"),
         (
             {"batching_parameters_file": "/b"},
             "--batching_parameters_file supplied without specifying --enable_batching",
