@@ -119,6 +119,7 @@ class Engine:
             allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
             versions_required=settings.fail_if_no_model_versions_found,
             base_paths_required=settings.base_paths_required,
+            each_path_required=bool(settings.models),
             on_config=self._configure,
         )
         self.dataplane = DataPlane(

@@ -78,18 +78,23 @@ class ServeProcess:
 
     def __init__(
         self,
-        base_path: Path,
+        base_path: Path | None,
         tag_set: TagSet | None = None,
         flags: Sequence[str] = (),
     ) -> None:
-        """Start the server with these and other flags, and wait until it is ready."""
+        """Start the server with these and other flags, and wait until it is ready.
+
+        Args:
+          base_path: the base path of the model `half`; None if `flags` name the models.
+        """
         rpc_port, rest_port = free_ports(2)
         self.rest, self.rpc = f"{LOOPBACK}:{rest_port}", f"{LOOPBACK}:{rpc_port}"
         environment = dict(os.environ)
         if tag_set is not None and "tpu" in tag_set:
             environment["TPUSERVE_EMULATED_TPU"] = "1"
         arguments = ["--host", LOOPBACK, f"--port={rpc_port}", "--rest_api_port", str(rest_port)]
-        arguments += ["--model_name=half", f"--model_base_path={base_path}"]
+        if base_path is not None:
+            arguments += ["--model_name=half", f"--model_base_path={base_path}"]
         arguments += flags
         if tag_set is not None:
             arguments += ["--saved_model_tags", ",".join(sorted(tag_set))]

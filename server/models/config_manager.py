@@ -9,6 +9,7 @@ from dataclasses import replace
 from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
+from server.models.missing_model import explain_missing_model
 from server.servables.servable import VersionStatus
 from tpuserve.errors import (
     BasePathNotFound,
@@ -28,6 +29,9 @@ _LISTED_NAMES = 3
 # seconds, so that Python can handle signals such as SIGTERM.
 _SIGNAL_SECONDS = 0.5
 
+# The errors of a base path without versions. Other errors, such as those of a network, can pass.
+_MISSING = (BasePathNotFound, VersionNotFound)
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,8 +39,9 @@ class ModelConfigManager:
     """Holds the current model configuration, and loads and unloads models when it changes.
 
     Args:
-      base_paths_required: whether `start` fails if it would wait only for local base paths that
-        do not exist or are no directories.
+      base_paths_required: whether `start` fails if no model has a version, and it would wait only
+        for local base paths.
+      each_path_required: whether `start` fails if any model has no version, also in remote storage.
       on_config: called with each configuration before it takes effect; raises an error to
         refuse the configuration.
     """
@@ -49,6 +54,7 @@ class ModelConfigManager:
         allow_labels_for_unavailable: bool = False,
         versions_required: bool = False,
         base_paths_required: bool = False,
+        each_path_required: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
         self._manager = manager
@@ -56,6 +62,7 @@ class ModelConfigManager:
         self._allow_labels = allow_labels_for_unavailable
         self._versions_required = versions_required
         self._base_paths_required = base_paths_required
+        self._each_path_required = each_path_required
         self._on_config = on_config
         self._config = ModelServerConfig()
         # Model name → configuration, of the models that were unloaded on request. They can be
@@ -84,6 +91,8 @@ class ModelConfigManager:
                 f"--allow_version_labels_for_unavailable_models."
             ) from error
         self._check_versions(config.models)
+        if self._base_paths_required:
+            self._check_base_paths(config.models)
 
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
         """Apply the first configuration, and wait until the models can be served.
@@ -109,6 +118,10 @@ class ModelConfigManager:
         failed = [name for name in names if not self._manager.is_available(name)]
         if failed and len(failed) == len(names):
             raise self._first_failure(failed)
+        for name in failed if self._each_path_required else ():
+            reason = self._manager.unavailable_reason(name)
+            if reason is not None:
+                raise reason
         for name in failed:
             if self._has_failed(name):
                 logger.error("%s", self._first_failure([name]))
@@ -322,6 +335,17 @@ class ModelConfigManager:
                         f"{model.base_path} ({source} is set): {error}"
                     ) from error
 
+    def _check_base_paths(self, models: Sequence[ModelConfig]) -> None:
+        """Raise an error, with a command that would do, if local models have no versions."""
+        missing = [
+            (model, error)
+            for model in models
+            if model.is_local and isinstance(error := self._find_error(model), _MISSING)
+        ]
+        if missing and (self._each_path_required or len(missing) == len(models)):
+            model, error = missing[0]
+            raise type(error)(explain_missing_model(model.path)) from error
+
     def _find_error(self, model: ModelConfig) -> TpuserveError | None:
         try:
             self._source.find_versions(model)
@@ -350,7 +374,8 @@ class ModelConfigManager:
         ]
         # A base path in an object store exists only once it has a version.
         if self._base_paths_required and all(
-            model.is_local and isinstance(reason, BasePathNotFound) for model, reason in waiting
+            (model.is_local or self._each_path_required) and isinstance(reason, _MISSING)
+            for model, reason in waiting
         ):
             return []
         return [model.name for model, _ in waiting]

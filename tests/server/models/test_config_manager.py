@@ -37,6 +37,7 @@ class Models:
         allow_labels: bool = False,
         versions_required: bool = False,
         base_paths_required: bool = False,
+        each_path_required: bool = False,
     ) -> None:
         self.directory = directory
         self.loader = FakeLoader()
@@ -48,6 +49,7 @@ class Models:
             allow_labels_for_unavailable=allow_labels,
             versions_required=versions_required,
             base_paths_required=base_paths_required,
+            each_path_required=each_path_required,
         )
 
     def config(self, *names: str, **labels: dict[str, int]) -> ModelServerConfig:
@@ -118,27 +120,28 @@ def test_start_without_polls_does_not_wait_for_what_cannot_appear(models: Models
             models.config_manager.start(models.config(name), is_polled=False)
 
 
-@pytest.mark.parametrize("others", [[], ["a"], ["empty"]], ids=str)
-def test_start_ends_if_all_base_paths_are_missing_and_are_required(
-    tmp_path: Path, others: list[str]
+@pytest.mark.parametrize("names", [["gone"], ["empty"], ["gone", "empty"]], ids=str)
+def test_start_ends_if_no_model_has_a_version_and_base_paths_are_required(
+    tmp_path: Path, names: list[str]
 ) -> None:
     models = Models(tmp_path, base_paths_required=True)
-    models.add("a", 1)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "m.keras").touch()
-    with ThreadPoolExecutor() as pool:
-        started = pool.submit(models.config_manager.start, models.config("m.keras", *others))
-        if not others:
-            export = rf"m\.keras is a file of Keras .*: tpuserve export {tmp_path}/m\.keras "
-            with pytest.raises(BasePathNotFound, match=export):
-                started.result(30)
-            return
-        # A directory without a version is awaited, as by TensorFlow Serving.
-        if others == ["empty"]:
-            models.add("empty", 1)
-            models.source.poll_once()
-        started.result(30)
-    assert models.states(others[0]) == {1: State.AVAILABLE}
+    with pytest.raises((BasePathNotFound, VersionNotFound), match="as: tpuserve serve "):
+        models.config_manager.start(models.config(*names))
+
+
+@pytest.mark.parametrize("each_path_required", [False, True])
+def test_start_goes_on_without_a_model_unless_each_path_is_required(
+    tmp_path: Path, each_path_required: bool
+) -> None:
+    models = Models(tmp_path, base_paths_required=True, each_path_required=each_path_required)
+    models.add("a", 1)
+    if each_path_required:
+        with pytest.raises(BasePathNotFound, match=f"there is no {tmp_path}/gone"):
+            models.config_manager.start(models.config("a", "gone"))
+        return
+    models.config_manager.start(models.config("a", "gone"))
+    assert models.states("a") == {1: State.AVAILABLE}
 
 
 def test_start_does_not_wait_for_another_file_system(models: Models) -> None:
