@@ -169,7 +169,8 @@ def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
         for line in before_the_answer.splitlines()
         if line.startswith("    ")
     ]
-    assert commands == [["pip", "install", "."], ["tpuserve", "serve", "--sample"]]
+    path = "server/sample/models/digits"
+    assert commands == [["pip", "install", "."], ["tpuserve", "serve", path]]
 
 
 def test_make_demo_is_tpuserve_demo() -> None:

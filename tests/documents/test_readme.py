@@ -13,7 +13,7 @@ from tests.documents.terminal import ROOT, LogAndOutput, Step, read_sections, ru
 
 TEXT = (ROOT / "README.md").read_text()
 SECTIONS = read_sections(TEXT)
-SAMPLE = "tpuserve serve --sample"
+SAMPLE = "tpuserve serve server/sample/models/digits"
 # tools/check_wheel.py installs the package, tests/examples/test_demo.py runs the demo.
 RUN_ELSEWHERE = ("pip install .", "make demo", "make test")
 QUICK = "More than TensorFlow Serving"

@@ -32,7 +32,10 @@ COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.fi
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LogAndOutput]:
     """The log lines and the output of each command, by the name of its step."""
-    return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("serve"))
+    with pytest.MonkeyPatch.context() as patch:
+        # Keep the exports of files of Keras out of the user's cache directory.
+        patch.setenv("TPUSERVE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("serve"))
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
