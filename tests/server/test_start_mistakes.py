@@ -192,3 +192,13 @@ def test_wrong_topology_is_told(tmp_path: Path, base_path: Path) -> None:
     )
     assert status == 1
     assert errors.startswith("Error: TPUSERVE_EMULATED_TPU='2y4' is not a valid TPU topology.")
+
+
+def test_path_without_a_model_is_told_with_the_command_that_would_do(
+    tmp_path: Path, base_path: Path
+) -> None:
+    status, _, errors = start(tmp_path, str(tmp_path))
+    assert (status, errors) == (
+        1,
+        f"Error: no version of a model in {tmp_path}. Run: tpuserve serve {base_path}\n",
+    )

@@ -1,5 +1,6 @@
 """Remote versions are downloaded and served, and their failures delay no other model."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,25 +14,30 @@ from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
 from server.models.servable_loader import Retries
 from server.servables.servable import Model, State
+from server.storage.keras_exporter import KerasExporter
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tests.server.fakes import FakeModel
 from tests.server.storage.web_server import WebServer, serve_directory, write_version
 from tests.threads import no_new_threads
-from tpuserve.errors import Code, ModelsNotAvailable, Unavailable
+from tpuserve.errors import Code, ModelFileRefused, ModelsNotAvailable, Unavailable
 
 
 class Models:
     """A web server with models, and a manager that loads them."""
 
     def __init__(
-        self, directory: Path, web_server: WebServer, listing_wait_seconds: float = 120
+        self,
+        directory: Path,
+        web_server: WebServer,
+        listing_wait_seconds: float = 120,
+        exporter: KerasExporter | None = None,
     ) -> None:
         self.site, self.cache = directory / "site", directory / "cache"
         self.web_server = web_server
         self.loaded_texts: list[str] = []
         retries = Retries(count=0, interval_seconds=0.1)
-        remote_models = RemoteModels(ModelCache(self.cache, 0))
+        remote_models = RemoteModels(ModelCache(self.cache, 0), exporter)
         self.manager = Manager(self.load, retries=retries, downloader=remote_models)
         self.source = FileSystemSource(self.manager, remote_models, listing_wait_seconds)
         self.config_manager = ModelConfigManager(self.manager, self.source)
@@ -242,3 +248,78 @@ def test_version_that_is_not_loaded_may_leave_the_cache(models: Models) -> None:
     with pytest.raises(Exception, match="do(es)? not fit"):
         cache.acquire(directory, 2, lambda path: None, lambda: False)
     assert len([path for path in models.cache.iterdir() if path.is_dir()]) == 1
+
+
+class _Exporter(KerasExporter):
+    """Writes what the file says in place of an export, and refuses a file that says so."""
+
+    def export(
+        self, file: Path, target: Path, is_cancelled: Callable[[], bool], origin: str = ""
+    ) -> None:
+        text = file.read_text()
+        if text == "own code":
+            raise ModelFileRefused(f"{origin or file} needs a class.", Code.FAILED_PRECONDITION)
+        shutil.rmtree(target, ignore_errors=True)
+        write_version(target, text)
+
+
+@pytest.fixture
+def exporting(tmp_path: Path, web_server: WebServer) -> Iterator[Models]:
+    models = Models(tmp_path, web_server, exporter=_Exporter(0, refuse_links))
+    yield models
+    models.manager.close(60)
+
+
+def refuse_links(directory: Path) -> None:
+    if any(path.is_symlink() for path in directory.iterdir()):
+        raise ModelFileRefused(f"{directory} has a link.", Code.PERMISSION_DENIED)
+
+
+def configure(base_path: str) -> ModelServerConfig:
+    return ModelServerConfig((ModelConfig("m", base_path),))
+
+
+def test_keras_file_is_replaced_when_its_content_has_changed(exporting: Models) -> None:
+    file = exporting.site / "m.keras"
+    file.write_text("first")
+    exporting.config_manager.start(configure(str(file)))
+    assert exporting.manager.is_available("m", 1)
+    file.write_text("the second")
+    while exporting.loaded_texts != ["first", "the second"]:
+        exporting.poll()
+    file.write_text("own code")
+    while exporting.manager.status("m")[0].state is not State.END:
+        exporting.poll()
+    # The old content answers, and the refused one is not tried again until the file changes.
+    assert exporting.manager.is_available("m", 1)
+    exporting.poll()
+    assert exporting.loaded_texts == ["first", "the second"]
+
+
+@pytest.mark.parametrize("path", ["7.keras", "versions"])
+def test_keras_file_of_a_web_server_is_exported(exporting: Models, path: str) -> None:
+    (exporting.site / "versions" / "7").mkdir(parents=True)
+    for name in ("7.keras", "versions/7/m.keras"):
+        (exporting.site / name).write_text("graph")
+    exporting.config_manager.start(configure(f"{exporting.web_server.uri}/{path}"))
+    assert exporting.manager.is_available("m", 7)
+
+
+def test_error_of_a_downloaded_keras_file_has_its_address(exporting: Models) -> None:
+    (exporting.site / "m.keras").write_text("own code")
+    uri = f"{exporting.web_server.uri}/m.keras"
+    with pytest.raises(ModelsNotAvailable, match=f"FAILED_PRECONDITION: {uri} needs a class"):
+        exporting.config_manager.start(configure(uri))
+
+
+def test_link_is_refused_in_a_version_directory_and_taken_as_a_base_path(
+    exporting: Models,
+) -> None:
+    (exporting.site / "versions" / "1").mkdir(parents=True)
+    for link in ("link.keras", "versions/1/m.keras"):
+        file = exporting.site / link.replace("/", "-")
+        (exporting.site / link).symlink_to(file.with_suffix(".target"))
+        file.with_suffix(".target").write_text(link)
+    exporting.config_manager.start(configure(str(exporting.site / "link.keras")))
+    with pytest.raises(ModelsNotAvailable, match="PERMISSION_DENIED: .*/1 has a link"):
+        exporting.config_manager.reload(configure(str(exporting.site / "versions")))
