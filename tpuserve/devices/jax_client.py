@@ -26,9 +26,17 @@ from tpuserve.errors import (
 from tpuserve.tpu_hardware import chips
 
 PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
-"""The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
+"""The environment variable that selects the platform of the devices: "tpu", "cpu" or "cuda"."""
 
-_PLATFORMS = ("tpu", "cpu")
+CUDA = "cuda"
+"""The platform of NVIDIA GPUs. jax's devices call it "gpu", and jax.export calls it "cuda"."""
+_GPU = "gpu"
+
+_PLATFORMS = ("tpu", "cpu", CUDA)
+# By default jax takes three quarters of a GPU's memory when it starts, and TensorFlow all that is
+# left. With these variables each takes what it needs. Sources: docs.jax.dev/gpu_memory_allocation,
+# tensorflow.org/guide/gpu.
+_SHARED_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 # libtpu's error message contains this text if another process is using the TPU.
 _IN_USE = "already in use"
 # If another process sends no heartbeat for this time, in seconds, jax ends this process with a
@@ -50,13 +58,15 @@ def find_platform(environ: Mapping[str, str] = os.environ) -> str:
     """Return the platform of PJRT devices that the variable TPUSERVE_PJRT_PLATFORM selects.
 
     Raises:
-      InvalidSetting: the variable has another value than "tpu" or "cpu".
+      InvalidSetting: the variable has a value that is no platform.
     """
     platform = environ.get(PLATFORM_VARIABLE, "").strip() or _PLATFORMS[0]
+    if platform == _GPU:
+        return CUDA
     if platform not in _PLATFORMS:
         raise InvalidSetting(
-            f"{PLATFORM_VARIABLE} is {platform!r}. Set it to {' or '.join(_PLATFORMS)}, or unset "
-            f"it, which means {_PLATFORMS[0]}."
+            f"{PLATFORM_VARIABLE} is {platform!r}. Set it to tpu, cpu or cuda, or unset it, which "
+            f"means {_PLATFORMS[0]}."
         )
     return platform
 
@@ -69,8 +79,14 @@ def list_devices(platform: str) -> tuple[Any, ...]:
     jax = _configured_jax(platform)
     try:
         return tuple(jax.local_devices(backend=platform))
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
+        # jax asserts that the plug-in of a platform is installed.
         raise _explain(error, platform) from error
+
+
+def platform_of(device: Any) -> str:
+    """Return the platform of a device, as TPUSERVE_PJRT_PLATFORM and jax.export name it."""
+    return CUDA if device.platform == _GPU else str(device.platform)
 
 
 def connect_processes(
@@ -140,6 +156,9 @@ def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
 
 def _configured_jax(platform: str) -> Any:
     """Import jax, and configure it to start only one platform and to use 64-bit types."""
+    if platform == CUDA:
+        for name, value in _SHARED_MEMORY.items():
+            os.environ.setdefault(name, value)
     jax = _import_jax()
     if not jax.config.jax_platforms:
         # Let jax start only this platform. By default it starts all platforms, so that even a
@@ -149,7 +168,7 @@ def _configured_jax(platform: str) -> Any:
     return jax
 
 
-def _explain(error: RuntimeError, platform: str) -> TpuserveError:
+def _explain(error: RuntimeError | AssertionError, platform: str) -> TpuserveError:
     """Convert jax's error for a platform that does not start: return CodedError or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
@@ -159,6 +178,11 @@ def _explain(error: RuntimeError, platform: str) -> TpuserveError:
             f"jax cannot start the TPU, because another process uses it: {names}. Stop that "
             f"process, or wait until it ends; `tpuserve doctor` lists the processes.",
             Code.UNAVAILABLE,
+        )
+    if platform == CUDA:
+        return TpuNotFound(
+            f"jax finds no GPU: {reason}. Install jax's plug-in for it (pip install "
+            f"'jax[cuda12]'), and see whether nvidia-smi finds the GPU."
         )
     return TpuNotFound(
         f"jax finds no device of the platform {platform!r}: {reason}. Run `tpuserve doctor` to see "

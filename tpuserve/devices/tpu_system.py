@@ -33,8 +33,8 @@ class TpuSystem:
     Attributes:
       tpu_cores: the number of cores of the whole system; 0 without a TPU.
       hosts: the number of machines that the cores are attached to; 0 without a TPU.
-      pjrt_platform: the platform of the devices, "tpu" or "cpu", if jax's PJRT client runs them;
-        otherwise empty.
+      pjrt_platform: the platform of the devices, "tpu", "cpu" or "cuda", if jax's PJRT client runs
+        them; otherwise empty.
     """
 
     tpu_cores: int = 0
@@ -56,7 +56,7 @@ class TpuSystem:
 
     @property
     def device(self) -> str:
-        """The kind of device that runs the TPU graphs, "CPU" or "TPU"."""
+        """The kind of device that runs the TPU graphs, "CPU", "TPU" or "CUDA"."""
         return "CPU" if self.is_emulated else self.pjrt_platform.upper() or "TPU"
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
 
     - "emulated": an emulated TPU, with one core if TPUSERVE_EMULATED_TPU is unset.
     - "pjrt": the devices of jax's PJRT client. TPUSERVE_PJRT_PLATFORM selects their platform:
-      "tpu", which is the default, or "cpu".
+      "tpu", which is the default, "cpu" or "cuda".
     - "tensorflow": the TPU of TensorFlow's own runtime, or no TPU.
     - unset: an emulated TPU if TPUSERVE_EMULATED_TPU requests one; otherwise PJRT devices if the
       machine has the device files of a TPU, and jax and libtpu are installed; otherwise the same as
@@ -147,7 +147,7 @@ def find_pjrt_platform(environ: Mapping[str, str] = os.environ) -> str:
       environ: the environment variables.
 
     Returns:
-      "tpu" or "cpu"; empty if `find_tpu_system` selects no PJRT devices.
+      "tpu", "cpu" or "cuda"; empty if `find_tpu_system` selects no PJRT devices.
 
     Raises:
       InvalidSetting: a variable has an invalid value.

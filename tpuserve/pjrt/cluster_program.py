@@ -57,7 +57,9 @@ class ClusterProgram:
         self._cache = cache
         self._forbids_endless_loops = forbids_endless_loops
         self._clusters = clusters
-        self._translator = StableHloTranslator(graph, platform=devices[0].platform.upper())
+        self._translator = StableHloTranslator(
+            graph, platform=jax_client.platform_of(devices[0]).upper()
+        )
         self._cores = [DeviceCore(device, read_variable) for device in devices]
         self._modules: dict[Any, _ClusterModule] = {}
         # This lock is held while a cluster is translated or compiled: the translation registers

@@ -29,7 +29,7 @@ class DeviceCore:
         self._executables: dict[Any, Callable[..., Any]] = {}
         # The keys of the executables that may be removed, the oldest first.
         self._dropped_first: deque[Any] = deque()
-        self.platform: str = device.platform
+        self.platform = jax_client.platform_of(device)
         self.num_running = 0
 
     def get_executable(self, key: Any) -> Callable[..., list[Array]] | None:

@@ -189,7 +189,7 @@ class ReplicaStep:
         The docstring of this class describes the arguments and results of the step.
 
         Args:
-          platform: the platform of the devices that will run the step, "tpu" or "cpu".
+          platform: the platform of the devices that will run the step, "tpu", "cpu" or "cuda".
 
         Raises:
           UnsupportedOnTpu: XLA cannot compile an op of the step, which the message names.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuserve.devices import jax_client
 from tpuserve.errors import Code, CodedError, DeviceMemoryExhausted
 from tpuserve.graph.batch_rows import filler, pad_rows
 from tpuserve.pjrt.device_core import Array
@@ -301,7 +302,7 @@ class StepProgram:
 
     def _compile(self, step: ReplicaStep, capacity: int, arguments: tuple[Any, ...]) -> Any:
         """Compile the loop over training steps, or load its executable from the cache."""
-        platform = self._devices[0].platform
+        platform = jax_client.platform_of(self._devices[0])
         exported, layout = step.export(platform), StepLayout.from_step(step, self._checked)
         if not self._is_local:
             # With devices of several processes, executables are not cached. jax compiles at the

@@ -111,8 +111,8 @@ class StableHloTranslator:
       graph: A GraphDef without TPU ops, with its function library.
       line_of: Takes a node as "node@function"; returns the line of user code that created the
         node, as "file:number", or None if it is unknown.
-      platform: The platform for which XlaCallModule ops are translated: "CPU" or "TPU". The
-        translation of all other ops is the same for both.
+      platform: The platform for which XlaCallModule ops are translated: "CPU", "TPU" or "CUDA".
+        The translation of all other ops is the same for all.
     """
 
     def __init__(
@@ -152,7 +152,8 @@ class StableHloTranslator:
             for argument in cluster.arguments
             if argument.variable is None
         ]
-        with eager_context.eager_mode():
+        # The XLA bridge translates for the device of the scope, which may otherwise be a GPU.
+        with eager_context.eager_mode(), tf.device("/device:CPU:0"):
             # Create the variables before the tf.function, because a tf.function that creates
             # variables is traced twice.
             for argument in cluster.arguments:

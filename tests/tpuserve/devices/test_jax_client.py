@@ -1,5 +1,9 @@
 import importlib.metadata
 import importlib.util
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +46,32 @@ def test_missing_devices_are_one_line_that_names_the_doctor(
     fail_with(monkeypatch, "No jellyfish device found.\nsecond line")
     with pytest.raises(TpuNotFound, match="No jellyfish device found. Run `tpuserve doctor`"):
         jax_client.list_devices("cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda"])
+def test_both_names_of_gpus_are_the_platform_cuda(name: str) -> None:
+    assert jax_client.find_platform({"TPUSERVE_PJRT_PLATFORM": name}) == "cuda"
+    assert jax_client.platform_of(SimpleNamespace(platform=name)) == "cuda"
+
+
+def test_gpu_that_jax_does_not_find_is_one_line_that_names_the_plug_in() -> None:
+    code = """
+import os
+from tpuserve.devices import jax_client
+try:
+    jax_client.list_devices("cuda")
+except jax_client.TpuNotFound as error:
+    print(error)
+print(os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], os.environ["TF_FORCE_GPU_ALLOW_GROWTH"])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    ).stdout
+    assert printed == (
+        "jax finds no GPU: AssertionError. Install jax's plug-in for it (pip install "
+        "'jax[cuda12]'), and see whether nvidia-smi finds the GPU.\nfalse false\n"
+    )
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "0.11rc1", "0.7.2", "1.0", "unknown"])

@@ -52,8 +52,8 @@ def test_runtime_pjrt_finds_the_devices_of_the_selected_platform() -> None:
 
 
 def test_unknown_pjrt_platform_is_an_error_that_names_the_platforms() -> None:
-    environ = {"TPUSERVE_TPU_RUNTIME": "pjrt", "TPUSERVE_PJRT_PLATFORM": "gpu"}
-    with pytest.raises(InvalidSetting, match="'gpu'. Set it to tpu or cpu"):
+    environ = {"TPUSERVE_TPU_RUNTIME": "pjrt", "TPUSERVE_PJRT_PLATFORM": "rocm"}
+    with pytest.raises(InvalidSetting, match="'rocm'. Set it to tpu, cpu or cuda"):
         find_tpu_system(environ)
 
 
@@ -70,6 +70,7 @@ def test_text_of_a_tpu_system_states_cores_and_emulation() -> None:
         (TpuSystem(8, 1, is_emulated=True), "CPU"),
         (TpuSystem(1, 1, pjrt_platform="tpu"), "TPU"),
         (TpuSystem(1, 1, pjrt_platform="cpu"), "CPU"),
+        (TpuSystem(1, 1, pjrt_platform="cuda"), "CUDA"),
     ],
 )
 def test_device_is_a_cpu_if_a_cpu_takes_the_place_of_the_tpu(

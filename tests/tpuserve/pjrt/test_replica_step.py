@@ -192,6 +192,12 @@ def test_op_without_a_way_is_named_with_function_and_line(op: str, step: Any) ->
         ReplicaStep(graph, lambda node: f"model.py:12 {node}").export("cpu")
 
 
+def test_step_is_exported_for_gpus_on_a_machine_without_one() -> None:
+    graph = build_program(lambda batch, iteration: send(tf.exp(batch)))
+    exported = ReplicaStep(graph, lambda node: node).export("cuda")
+    assert exported.platforms == ("cuda",)
+
+
 def test_graph_without_a_loop_on_replicas_is_refused() -> None:
     with pytest.raises(UnsupportedOnTpu, match="the graph has 0 loops on the replicas"):
         ReplicaStep(tf.Graph().as_graph_def())
