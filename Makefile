@@ -28,7 +28,7 @@ LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-generations test-slow test-all test-nightly test-changed test-other-processors test-lowest test-latest test-wheel test-image test-clusters test-fuzz mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
+.PHONY: help demo test test-generations test-slow test-all test-nightly test-changed test-other-processors test-lowest test-latest test-wheel test-image test-clusters test-fuzz test-gpu mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -44,7 +44,8 @@ test-all: test test-slow  ## Run all that any machine can run.
 test-slow: .venv/dev.stamp .venv-clients/stamp .venv-perf/stamp test-clusters  ## Run what test-all adds to test.
 	$(BIN)/pytest $(PYTEST_FLAGS) -m "slow and not nightly"
 
-test-nightly: test-lowest test-latest test-other-processors test-generations test-fuzz zoo mutants test-image  ## Run what depends on other versions and machines, or takes long.
+test-nightly: test-lowest test-latest test-other-processors test-generations test-fuzz zoo mutants test-image test-gpu  ## Run what depends on other versions and machines, or takes long.
+	$(BIN)/pytest -m nightly tests/test_gpu_check.py
 
 test-changed: .venv/dev.stamp  ## Run the tests of the rooms that differ from BASE (origin/main).
 	$(BIN)/python -m tools.changed_tests $(or $(BASE),origin/main) | xargs --no-run-if-empty $(BIN)/pytest $(PYTEST_FLAGS) -m "not nightly"
@@ -76,6 +77,11 @@ test-fuzz: .venv/dev.stamp  ## Send a hundred times as many random requests and 
 # Ray's own code calls deprecated functions of pydantic.
 test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
 	.venv-clusters/bin/python -m pytest -W ignore -m slow --durations=10 tests/clusters
+
+# Without a GPU nothing is installed, and the status is 0.
+test-gpu:  ## Train and serve on an NVIDIA GPU, with TensorFlow and through PJRT, in eight minutes.
+	@if $(PYTHON) tools/gpu_check.py --find; then \
+	  $(MAKE) .venv-gpu/stamp && .venv-gpu/bin/python -m tools.gpu_check; fi
 
 mutants: .venv/dev.stamp  ## Change eight modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
@@ -178,6 +184,12 @@ clean:  ## Remove .venv and what tools leave behind.
 	$(PYTHON) -m venv .venv-clusters
 	.venv-clusters/bin/python -m pip install $(PIP_FLAGS) --editable ".[beam,pjrt,ray]" \
 	  "apache-beam==2.77.0" "ray==2.60.0" "pytest==9.2.0"
+	touch $@
+
+# CUDA's libraries are those that both packages allow: some 5 GB.
+.venv-gpu/stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/pip install $(PIP_FLAGS) --editable ".[examples]" "tensorflow[and-cuda]" "jax[cuda12]>=0.9,<0.11"
 	touch $@
 
 # uv, unlike pip, can choose the lowest versions that pyproject.toml allows.

@@ -53,6 +53,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _WITH_EXTRAS = (
     "tests/clusters",
     "tests/conformance/exports",
+    "tests/test_gpu_check.py",
     "tests/documents/test_serve.py",
     "tests/documents/test_clusters.py",
     "tests/documents/test_export.py",
