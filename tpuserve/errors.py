@@ -242,6 +242,10 @@ class ExportError(TpuserveError, ValueError):
     code = Code.FAILED_PRECONDITION
 
 
+class StringsOnTpu(ExportError):
+    """A computation that is to run on the TPU takes, makes or returns strings."""
+
+
 class ModelExecutionError(CodedError):
     """The run of a model failed, and no check of ours found the request to be the cause.
 

@@ -1,5 +1,6 @@
 """Implements `tpuserve export`: writes a Keras file as a SavedModel with CPU and TPU metagraphs."""
 
+import tempfile
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from tpuserve.commands.common_options import signing_key_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.path_type import MultiValueCommand, OutputPath, PatternType
 from tpuserve.commands.progress import progress_bar
+from tpuserve.errors import StringsOnTpu
 from tpuserve.saved_model import signing
 
 # The pattern of a value of the option --input_shape: NAME=SIZES:DTYPE. NAME= and :DTYPE are
@@ -76,7 +78,8 @@ def export(
     command writes a new version into it, and prints the version's directory.
 
     The model is exported for inference: the metagraph {serve} holds it unchanged, and in the
-    metagraph {serve, tpu} all of it runs on the TPU. Code in the file, such as that of a Lambda
+    metagraph {serve, tpu} all of it runs on the TPU, or all but the ops on strings if it has such.
+    Code in the file, such as that of a Lambda
     layer, is not run, and such a file is refused.
     """
     if signing_key is not None:
@@ -86,6 +89,7 @@ def export(
         from tpuserve.runtime import tf_logging
 
         tf_logging.import_tensorflow()
+        from tpuserve.export import convert
         from tpuserve.export import export as run_export
         from tpuserve.export.functional import keras_file
         from tpuserve.export.functional.input_shapes import InputShape, apply_input_shapes
@@ -97,9 +101,17 @@ def export(
         model = keras_file.load_keras_file(file)
         specs = apply_input_shapes(model, [InputShape(*shape) for shape in input_shapes])
         progress(0, 0, "exporting")
-        version = run_export(
-            model, specs, directory, batch_config=batch_config, warm_up=warm_up or None
-        )
+        requests = warm_up or None
+        try:
+            version = run_export(
+                model, specs, directory, batch_config=batch_config, warm_up=requests
+            )
+        except StringsOnTpu:
+            # Convert the CPU metagraph: that leaves the ops on strings on the host.
+            with tempfile.TemporaryDirectory() as temporary:
+                exported = Path(run_export(model, specs, temporary, to_tpu=False))
+                version = str(directory / exported.name)
+                convert(exported, version, batch_config=batch_config, warm_up=requests)
     if signing_key is not None:
         signing.sign(Path(version), signing_key)
     click.echo(version)

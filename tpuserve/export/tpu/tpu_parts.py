@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import tensorflow_internals
-from tpuserve.errors import ExportError
+from tpuserve.errors import StringsOnTpu
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.graph.graph_walk import (
     CLUSTER_ATTRIBUTE,
@@ -44,7 +44,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
     """
     for operation in _operations_on_tpu(graph):
         if _has_strings(operation):
-            raise ExportError(
+            raise StringsOnTpu(
                 f"{title} has strings on the TPU, in {operation.type} {operation.name!r}; a TPU "
                 f"computes with numbers only. Wrap the ops on strings in "
                 f"tf.compat.v1.tpu.outside_compilation, or place only the numeric part on the TPU "
