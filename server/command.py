@@ -65,7 +65,8 @@ class _ServeCommand(click.Command):
     """The click command `serve`, whose help lists the flags in groups with titles."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        records = {option.name: option.get_help_record(ctx) for option in options}
         for section in flags.SECTIONS:
             with formatter.section(section.title):
                 section_records = [records.pop(flag.name) for flag in section.flags]

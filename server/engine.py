@@ -100,9 +100,8 @@ class Engine:
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
         self._exporter = _create_exporter(settings)
-        remote_models = RemoteModels(
-            ModelCache(_cache_directory(settings), settings.model_cache_max_bytes), self._exporter
-        )
+        self._cache = ModelCache(_cache_directory(settings), settings.model_cache_max_bytes)
+        remote_models = RemoteModels(self._cache, self._exporter)
         self._is_fetched = remote_models.is_remote
         self._manager = _create_manager(
             settings,
@@ -251,7 +250,10 @@ class Engine:
             logger.info("applied the new %s", path)
 
     def _check_versions(self, config: ModelServerConfig) -> None:
-        """Raise an error if it is certain that no version of any model can be loaded."""
+        """Raise an error if it is certain that no version of any model can be loaded.
+
+        A cache that exports cannot be written to is an error too.
+        """
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
             if model.is_remote:
@@ -262,6 +264,7 @@ class Engine:
                 return  # Skip the check: the server waits until the model has a version.
             for version, directory in versions.items():
                 if self._is_fetched(directory):
+                    self._cache.check_writable()
                     return  # Skip the check: the version is not exported yet.
                 try:
                     self._check_version(directory, model.path if directory == model.path else None)

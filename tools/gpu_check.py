@@ -90,7 +90,7 @@ class Check:
             raise TimeoutError("no time was left")
         return remaining
 
-    def _run(self, arguments: Sequence[str | Path], environment: Mapping[str, str]) -> str:
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
         """Run a Python program, and return what it prints; raise an error with its last line."""
         ended = subprocess.run(
             [sys.executable, *arguments],
@@ -139,7 +139,7 @@ class Check:
         return f"the CNN in {self._steps} steps, {rate:.0f} steps/s, accuracy {float(accuracy):.3f}"
 
     def _train_line(self) -> str:
-        arguments = ["examples/train.py", self._directory / "line", "--max_steps=60", "--use_tpu"]
+        arguments = ["examples/train.py", f"{self._directory}/line", "--max_steps=60", "--use_tpu"]
         printed = self._run(arguments, self._pjrt).strip().splitlines()[-1]
         if printed != "step 60: y = 2.00 x + 1.00":
             raise RuntimeError(f"the program found {printed!r}, not y = 2.00 x + 1.00")
@@ -174,7 +174,7 @@ class Check:
     def _verify(self) -> str:
         # Without TF32, whose products have 10 bits: a GPU computes like a CPU.
         environment = {**self._pjrt, "NVIDIA_TF32_OVERRIDE": "0"}
-        export = self._directory / "PJRT" / "export"
+        export = str(self._directory / "PJRT" / "export")
         printed = self._run(["-m", "tpuserve", "verify", export], environment)
         return printed.strip().splitlines()[-1]
 

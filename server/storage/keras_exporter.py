@@ -15,9 +15,13 @@ from tpuserve.errors import Cancelled, Code, CodedError, ModelFileRefused
 # What is added to the nice value of an export beside requests: it gets the time that they leave.
 _NICE = 15
 _POLL_SECONDS = 0.1
-# Options that the process has instead of those of the user: TensorFlow writes the SavedModel, and
-# an export computes nothing, so it must not take the memory of a GPU.
-_ENVIRONMENT = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
+# Variables that the process has instead of the user's: TensorFlow writes the SavedModel, and an
+# export computes nothing, so it must not take a GPU or a TPU from the server.
+_ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "JAX_PLATFORMS": "cpu",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -76,12 +80,16 @@ class KerasExporter:
 
     def _run(self, file: Path, directory: Path, is_cancelled: Callable[[], bool]) -> None:
         deadline = time.monotonic() + (self._timeout_seconds or float("inf"))
-        with tempfile.TemporaryFile() as output:
+        # Only the cache need be writable.
+        temporary = directory.parent
+        environment = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(temporary)}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        with tempfile.TemporaryFile(dir=temporary) as output:
             # The process ends when its standard input is closed, so also when this one is killed.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tpuserve.local_server.child"]
                 + ["tpuserve", "export", str(file), str(directory)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **_ENVIRONMENT},
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,

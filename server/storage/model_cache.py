@@ -54,6 +54,11 @@ class ModelCache:
         """The largest size of all entries together, in bytes; 0 for no limit."""
         return self._max_bytes
 
+    def check_writable(self) -> None:
+        """Raise Unavailable if this process may not write to the cache."""
+        with self._hold_lock():
+            pass
+
     def directory_of(self, fingerprint: str, number: int) -> Path:
         """Return the directory of a version in the cache, which need not exist yet."""
         return self._root / fingerprint / str(number)

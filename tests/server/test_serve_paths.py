@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 import keras
+import numpy as np
 import pytest
 import tf_keras
 
+import tpuserve
 from tests import processes
 from tests.processes import ServeProcess
 
@@ -25,8 +27,9 @@ pytestmark = [
 
 
 def save(package: Any, path: Path, *layers: Any) -> None:
-    first = [package.layers.Input([2]), package.layers.Dense(1, kernel_initializer="ones")]
-    package.Sequential([*first, *layers]).save(path)
+    inputs = package.layers.Input([2], name="x")
+    dense = package.layers.Dense(1, kernel_initializer="ones")
+    package.Sequential([inputs, dense, *layers]).save(path)
 
 
 class Scale(keras.layers.Layer):  # type: ignore[misc,unused-ignore]
@@ -102,13 +105,13 @@ def str_of(directory: Path, argument: str) -> str:
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 def test_keras_file_has_a_tpu_metagraph_and_is_exported_once(directory: Path) -> None:
-    server = ServeProcess(None, frozenset(["serve", "tpu"]), [str(directory / "new.keras")])
-    try:
-        assert predict(server, "new") == [[3.0]]
+    environment = {"TPUSERVE_EMULATED_TPU": "1"}
+    models = {"new": directory / "new.keras"}
+    with tpuserve.serve(models, environment=environment) as server, server.client() as client:
+        outputs = client.predict("new", {"x": np.array([[1, 2]], np.float32)})
+        assert [value.tolist() for value in outputs.values()] == [[[3.0]]]
         assert "new/1: {serve, tpu} on CPU through XLA" in server.log
         assert "exporting" not in server.log
-    finally:
-        server.stop()
 
 
 @pytest.mark.slow
@@ -133,7 +136,7 @@ def test_file_that_cannot_be_exported_ends_the_start_in_one_line(
         file.write_bytes(content)
     rest, rpc = processes.free_ports(2)
     ended = subprocess.run(
-        [sys.executable, "-m", "tpuserve", "serve", file, f"--rest_api_port={rest}"]
+        [sys.executable, "-m", "tpuserve", "serve", str(file), f"--rest_api_port={rest}"]
         + [f"--port={rpc}", f"--model_cache_dir={tmp_path / 'cache'}"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
         capture_output=True,

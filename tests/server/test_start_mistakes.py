@@ -202,3 +202,14 @@ def test_path_without_a_model_is_told_with_the_command_that_would_do(
         1,
         f"Error: no version of a model in {tmp_path}. Run: tpuserve serve {base_path}\n",
     )
+
+
+def test_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m.keras").touch()
+    (tmp_path / "file").touch()
+    status, _, errors = start(tmp_path, "m.keras", f"--model_cache_dir={tmp_path}/file")
+    assert (status, errors) == (
+        1,
+        f"Error: the model cache {tmp_path}/file cannot be written: File exists. Set "
+        f"--model_cache_dir to a directory that the server may write to.\n",
+    )
