@@ -75,8 +75,8 @@ SECTIONS = (
                 "model_base_path",
                 "Path of the model's directory; tpuserve-model-server requires an absolute path. "
                 "It holds one numbered directory per version, for example /models/half/1; the "
-                "highest number is served. A SavedModel itself is served as version 1. Or a URI of "
-                "gs, s3, az, hf, http or https, which needs the extra remote.",
+                "highest number is served. A SavedModel or a .keras file is served as version 1. "
+                "Or a URI of gs, s3, az, hf, http or https, which needs the extra remote.",
             ),
             _flag(
                 "model_config_file",
@@ -188,8 +188,8 @@ SECTIONS = (
             _own_flag(
                 "model_cache_dir",
                 "Directory of the versions downloaded from gs://, s3:// and other remote base "
-                "paths; servers may share it. Default: models in $TPUSERVE_CACHE_DIR, or in the "
-                "user's cache directory.",
+                "paths, and of exports of .keras files; servers may share it. Default: models in "
+                "$TPUSERVE_CACHE_DIR, or in the user's cache directory.",
             ),
             _own_flag(
                 "model_cache_max_bytes",

@@ -195,8 +195,8 @@ def serve(
     The server stops at the end of the with block, or with `stop`.
 
     Args:
-      models: name → directory that has a numbered directory for each version, or a URI as for
-        --model_base_path.
+      models: name → directory that has a numbered directory for each version, .keras file, or a
+        URI as for --model_base_path.
       flags: flags of `tpuserve serve`, such as enable_batching=True.
     """
     return LocalServer(models, timeout_s, flags, environment or {})
