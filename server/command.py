@@ -255,7 +255,7 @@ serve = _ServeCommand(
     "serve",
     callback=_serve,
     params=[_MODELS, _SAMPLE, *_options()],
-    help="""Serve SavedModels and .keras files over TensorFlow Serving's REST and gRPC.
+    help="""Serve models over TensorFlow Serving's REST and gRPC.
 
     PATH is a SavedModel, a directory of its versions, a .keras file, or the URI of one of them in
     gs, s3, az, hf, http or https. NAME is the name that clients use; without it, the path gives

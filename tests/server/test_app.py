@@ -14,6 +14,7 @@ import pytest
 
 from server.app import Server
 from server.config.settings import Settings
+from server.sample import digits
 from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
@@ -517,7 +518,8 @@ sys.exit("released")
 def test_health_is_answered_while_tensorflow_is_imported(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text(BLOCKED_IMPORT)
     rest, rpc = processes.free_ports(2)
-    arguments = [f"--model_base_path={tmp_path}", f"--rest_api_port={rest}", f"--port={rpc}"]
+    model = f"--model_base_path={digits.BASE_PATH}"
+    arguments = [model, f"--rest_api_port={rest}", f"--port={rpc}"]
     process = subprocess.Popen(
         [sys.executable, "-m", "tpuserve", "serve", *arguments],
         cwd=tmp_path,
