@@ -46,10 +46,12 @@ _TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "auto": "bool",
 _ORIGINAL_DEFAULTS = {"rest_api_port": 0, "enable_batching": False}
 
 
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
 def _parse_bool(text: str | bool, other: str = "") -> bool:
     """Parse "true", "false", "1" or "0" in any case; raise click.BadParameter for another text."""
-    values = {"true": True, "1": True, "false": False, "0": False}
-    value = values.get(str(text).lower())
+    value = _BOOLS.get(str(text).lower())
     if value is None:
         numbers = f"1, 0{other}" if other else "1 or 0"
         raise click.BadParameter(f"{text!r} is not a boolean. Give true, false, {numbers}.")
@@ -63,6 +65,15 @@ def _parse_auto(text: str | bool) -> bool | str:
 
 class _ServeCommand(click.Command):
     """The click command `serve`, whose help lists the flags in groups with titles."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; a path after a boolean flag is not the flag's value."""
+        bools = {f"--{flag.name}" for flag in flags.FLAGS.values() if flag.value_type == "bool"}
+        words = [
+            f"{word}=true" if word in bools and following.lower() not in _BOOLS else word
+            for word, following in zip(args, [*args[1:], ""], strict=False)
+        ]
+        return super().parse_args(ctx, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]

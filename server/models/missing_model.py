@@ -2,6 +2,7 @@
 
 import difflib
 import shlex
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ from server.storage.keras_files import SUFFIX
 from tpuserve.saved_model import nearby, proto_file
 
 # The limits of the search for models below a path, so that an error does not take long.
-_MAX_DEPTH, _MAX_ENTRIES, _MAX_NAMED = 3, 500, 10
+_MAX_DIRECTORIES, _MAX_ENTRIES, _MAX_NAMED = 500, 500, 10
 _SERVED = "a SavedModel, a directory of its versions, or a .keras file"
 
 
@@ -56,7 +57,7 @@ def _explain_file(path: Path) -> str:
 
 
 def _explain_directory(path: Path) -> str:
-    models = list(islice(_find_models(path, _MAX_DEPTH), _MAX_NAMED + 1))
+    models = list(islice(_find_models(path), _MAX_NAMED + 1))
     if models:
         more = " ..." if len(models) > _MAX_NAMED else ""
         return f"no version of a model in {path}. Run: {_serve(models[:_MAX_NAMED])}{more}"
@@ -74,19 +75,20 @@ def _explain_directory(path: Path) -> str:
     return f"{path} {found}. Give the path of {_SERVED}, as: tpuserve serve /models/half"
 
 
-def _find_models(directory: Path, depth: int) -> Iterator[Path]:
-    """Yield the paths at or below a directory that `tpuserve serve` would serve."""
-    entries = list(_entries(directory))
-    names = [entry.name for entry in entries]
-    is_version = any(name in proto_file.NAMES for name in names)
-    if is_version or any(_is_version(entry) for entry in entries):
-        yield directory
-        return
-    for entry in entries:
-        if entry.suffix == SUFFIX and entry.is_file():
-            yield entry
-        elif depth > 0 and entry.is_dir() and not entry.is_symlink():
-            yield from _find_models(entry, depth - 1)
+def _find_models(directory: Path) -> Iterator[Path]:
+    """Yield the paths at or below a directory that `tpuserve serve` would serve, nearest first."""
+    directories = deque([directory])
+    for _ in range(_MAX_DIRECTORIES):
+        if not directories:
+            return
+        parent = directories.popleft()
+        entries = list(_entries(parent))
+        is_version = any(entry.name in proto_file.NAMES for entry in entries)
+        if is_version or any(map(_is_version, entries)):
+            yield parent
+            continue
+        yield from (entry for entry in entries if entry.suffix == SUFFIX and entry.is_file())
+        directories += (entry for entry in entries if entry.is_dir() and not entry.is_symlink())
 
 
 def _is_version(entry: Path) -> bool:

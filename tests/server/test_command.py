@@ -217,6 +217,23 @@ def test_paths_are_served_without_flags_and_beside_others(runs: Runs) -> None:
     assert settings.base_paths_required
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_on"),
+    [
+        (["--enable_batching", "half"], True),
+        (["--enable_batching", "false", "half"], False),
+        (["half", "--enable_batching"], True),
+    ],
+)
+def test_path_may_follow_a_boolean_flag(runs: Runs, arguments: list[str], is_on: bool) -> None:
+    CliRunner().invoke(serve, arguments)
+    (settings,) = runs.settings
+    assert ([model.name for model in settings.models], settings.enable_batching) == (
+        ["half"],
+        is_on,
+    )
+
+
 def test_paths_replace_the_model_of_the_environment(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

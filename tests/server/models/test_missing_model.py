@@ -23,7 +23,7 @@ GIVE = "Give the path of a SavedModel, a directory of its versions, or a .keras 
         (
             ["a/1/saved_model.pb", "b/c/saved_model.pb", "d e.keras"],
             "",
-            "no version of a model in {}. Run: tpuserve serve {}/a {}/b/c '{}/d e.keras'",
+            "no version of a model in {}. Run: tpuserve serve '{}/d e.keras' {}/a {}/b/c",
         ),
         (
             ["a/export/7/saved_model.pb", "b/export/7/saved_model.pb"],
