@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from server.config.model_config import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig, SpecificPolicy
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
 from server.models.missing_model import explain_missing_model
@@ -344,6 +344,8 @@ class ModelConfigManager:
         ]
         if missing and (self._each_path_required or len(missing) == len(models)):
             model, error = missing[0]
+            if isinstance(model.policy, SpecificPolicy) and isinstance(error, VersionNotFound):
+                raise error
             raise type(error)(explain_missing_model(model.path)) from error
 
     def _find_error(self, model: ModelConfig) -> TpuserveError | None:

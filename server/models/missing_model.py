@@ -5,6 +5,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from os.path import isdir, isfile, islink
 from pathlib import Path
 
 from server.config.model_paths import default_name
@@ -57,11 +58,11 @@ def _explain_file(path: Path) -> str:
 
 
 def _explain_directory(path: Path) -> str:
+    entries = sorted(path.iterdir())[:_MAX_ENTRIES]
     models = list(islice(_find_models(path), _MAX_NAMED + 1))
     if models:
         more = " ..." if len(models) > _MAX_NAMED else ""
         return f"no version of a model in {path}. Run: {_serve(models[:_MAX_NAMED])}{more}"
-    entries = list(_entries(path))
     for entry in entries:
         if entry.suffix in (*nearby.KERAS_SUFFIXES, ".tflite", ".pb"):
             return f"no version of a model in {path}. {_explain_file(entry)}"
@@ -87,20 +88,21 @@ def _find_models(directory: Path) -> Iterator[Path]:
         if is_version or any(map(_is_version, entries)):
             yield parent
             continue
-        yield from (entry for entry in entries if entry.suffix == SUFFIX and entry.is_file())
-        directories += (entry for entry in entries if entry.is_dir() and not entry.is_symlink())
+        # os.path takes what cannot be examined for absent, and pathlib raises an error.
+        yield from (entry for entry in entries if entry.suffix == SUFFIX and isfile(entry))
+        directories += (entry for entry in entries if isdir(entry) and not islink(entry))
 
 
 def _is_version(entry: Path) -> bool:
     return version_number(entry.name) is not None and any(
-        (entry / name).is_file() for name in proto_file.NAMES
+        isfile(entry / name) for name in proto_file.NAMES
     )
 
 
 def _entries(directory: Path) -> Iterator[Path]:
     try:
         return islice(sorted(directory.iterdir()), _MAX_ENTRIES)
-    except PermissionError:
+    except OSError:
         return iter(())
 
 

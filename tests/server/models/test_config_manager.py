@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from server.config.model_config import ModelConfig, ModelServerConfig, RequestLogging
+from server.config.model_config import (
+    ModelConfig,
+    ModelServerConfig,
+    RequestLogging,
+    SpecificPolicy,
+)
 from server.models.config_manager import ModelConfigManager
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
@@ -128,6 +133,15 @@ def test_start_ends_if_no_model_has_a_version_and_base_paths_are_required(
     (tmp_path / "empty").mkdir()
     with pytest.raises((BasePathNotFound, VersionNotFound), match="as: tpuserve serve "):
         models.config_manager.start(models.config(*names))
+
+
+def test_start_tells_that_a_base_path_lacks_the_versions_of_its_policy(tmp_path: Path) -> None:
+    models = Models(tmp_path, base_paths_required=True)
+    models.add("a", 1)
+    (model,) = models.config("a").models
+    config = ModelServerConfig((replace(model, policy=SpecificPolicy((2,))),))
+    with pytest.raises(VersionNotFound, match="none of the versions 2 in .*/a; found 1"):
+        models.config_manager.start(config)
 
 
 @pytest.mark.parametrize("each_path_required", [False, True])
