@@ -170,7 +170,7 @@ def _configured_jax(platform: str) -> Any:
 
 def _explain(error: RuntimeError | AssertionError, platform: str) -> TpuserveError:
     """Convert jax's error for a platform that does not start: return CodedError or TpuNotFound."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    reason = (str(error).splitlines() or ["it does not know the platform"])[0].rstrip(".")
     if _IN_USE in reason:
         users = chips.find_processes((*chips.find_device_files(), chips.LOCK_FILE))
         names = ", ".join(map(str, users.processes)) or "a process of another user"
@@ -181,7 +181,7 @@ def _explain(error: RuntimeError | AssertionError, platform: str) -> TpuserveErr
         )
     if platform == CUDA:
         return TpuNotFound(
-            f"jax finds no GPU: {reason}. Install jax's plug-in for it (pip install "
+            f"jax finds no GPU: {reason}. Install its plug-in for CUDA (pip install "
             f"'jax[cuda12]'), and see whether nvidia-smi finds the GPU."
         )
     return TpuNotFound(

@@ -76,6 +76,8 @@ def _advise(result: AllReduce) -> str:
         )
     if result.platform == "tpu":
         return _HINT
+    if result.platform == jax_client.CUDA:
+        return "Run nvidia-smi, which lists the GPUs that the driver finds"
     return "Run: pip install '.[pjrt]', and unset XLA_FLAGS and JAX_PLATFORMS"
 
 

@@ -55,8 +55,8 @@ class RuntimeRequest:
     Attributes:
       runtime: "pjrt" for PJRT devices, "tensorflow" for TensorFlow's own TPU runtime, "emulated"
         for an emulated TPU on the CPU, or "" if TPU graphs cannot run.
-      platform: the platform of the PJRT devices, "tpu" or "cpu"; "" if an environment variable has
-        an invalid value.
+      platform: the platform of the PJRT devices, "tpu", "cpu" or "cuda"; "" if an
+        environment variable has an invalid value.
     """
 
     runtime: str
