@@ -34,7 +34,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LogAndOutput]
     """The log lines and the output of each command, by the name of its step."""
     with pytest.MonkeyPatch.context() as patch:
         # Keep the exports of files of Keras out of the user's cache directory.
-        patch.setenv("TPUSERVE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("serve"))
 
 
