@@ -44,8 +44,6 @@ _TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "text": cli
 _TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "auto": "bool", "text": "string"}
 # The defaults of tpuserve-model-server that differ from those of `tpuserve serve`.
 _ORIGINAL_DEFAULTS = {"rest_api_port": 0, "enable_batching": False}
-
-
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -68,9 +66,15 @@ class _ServeCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; a path after a boolean flag is not the flag's value."""
-        bools = {f"--{flag.name}" for flag in flags.FLAGS.values() if flag.value_type == "bool"}
+        values = {
+            f"--{flag.name}": (*_BOOLS, AUTO) if flag.value_type == AUTO else _BOOLS
+            for flag in flags.FLAGS.values()
+            if flag.value_type in ("bool", AUTO)
+        }
         words = [
-            f"{word}=true" if word in bools and following.lower() not in _BOOLS else word
+            f"{word}=true"
+            if following.lower() not in values.get(word, [following.lower()])
+            else word
             for word, following in zip(args, [*args[1:], ""], strict=False)
         ]
         return super().parse_args(ctx, words)

@@ -223,9 +223,13 @@ def test_paths_are_served_without_flags_and_beside_others(runs: Runs) -> None:
         (["--enable_batching", "half"], True),
         (["--enable_batching", "false", "half"], False),
         (["half", "--enable_batching"], True),
+        (["--enable_batching", "auto", "half"], "auto"),
+        (["--access_log", "half"], "auto"),
     ],
 )
-def test_path_may_follow_a_boolean_flag(runs: Runs, arguments: list[str], is_on: bool) -> None:
+def test_path_may_follow_a_boolean_flag(
+    runs: Runs, arguments: list[str], is_on: bool | str
+) -> None:
     CliRunner().invoke(serve, arguments)
     (settings,) = runs.settings
     assert ([model.name for model in settings.models], settings.enable_batching) == (
