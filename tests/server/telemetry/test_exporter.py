@@ -82,7 +82,7 @@ def test_requests_do_not_wait_for_an_absent_collector_and_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = processes.free_ports(1)
-    monkeypatch.setattr(tracing, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(tracing, "_CLOSE_SECONDS", 1.0)
     monkeypatch.setattr(tracing, "_MAX_WAITING", 10)
     monkeypatch.setattr(tracing, "_BATCH_SIZE", 60)
     spans = Tracing(OtlpReceiver(f"http://{processes.LOOPBACK}:{port}"))
