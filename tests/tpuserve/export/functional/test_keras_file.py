@@ -59,7 +59,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, package: Any, suffix: str) ->
         (tf_keras, tf_keras.layers.Activation(triple), "the function triple"),
         (keras, keras.layers.Lambda(lambda x: x), "the code of a Lambda layer"),
     ],
-    ids=str,
+    ids=["class", "function", "function of tf_keras", "Lambda"],
 )
 def test_own_code_is_named_with_the_command_that_exports_it(
     tmp_path: Path, package: Any, layer: Any, own_code: str
