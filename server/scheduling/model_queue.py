@@ -66,6 +66,8 @@ class ModelQueue:
     with the time that its requests run.
 
     Attributes:
+      is_held: whether no request may start, because the model is not in memory.
+      last_started: when a request of the model last began to run, in seconds of the queues' clock.
       virtual_time: the model's virtual time, in seconds. The paper calls it the start tag of the
         model's next request.
       waiting: `RunPool` (the threads of a frontend) → the requests that wait for these threads;
@@ -75,6 +77,8 @@ class ModelQueue:
     __slots__ = (
         "_expected_seconds",
         "_running_in_shares",
+        "is_held",
+        "last_started",
         "limits",
         "model",
         "running",
@@ -85,6 +89,8 @@ class ModelQueue:
     def __init__(self, model: str, limits: RunLimits) -> None:
         self.model = model
         self.limits = limits
+        self.is_held = False
+        self.last_started = 0.0
         self.running = 0
         self.virtual_time = 0.0
         self.waiting: dict[RunPool, Turns[Ticket]] = {}
@@ -101,9 +107,11 @@ class ModelQueue:
     def may_start(self, pool: RunPool) -> bool:
         """Return whether one more request of the model may run in the threads `pool` now.
 
-        If no request of the model runs, the result is always True, even if the pool already runs
-        `RunPool.max_running` requests.
+        If no request of a loaded model runs, the result is always True, even if the pool already
+        runs `RunPool.max_running` requests.
         """
+        if self.is_held:
+            return False
         if not self.running:
             return True
         limits = self.limits
@@ -136,7 +144,7 @@ class ModelQueue:
         A request that only waits (`RunLimits.only_waits`) adds no time. `now` is the time in
         seconds of the queues' clock.
         """
-        ticket.started = now
+        ticket.started = self.last_started = now
         self.running += 1
         if ticket.pool.share < 1:
             self._count_in_share(ticket.pool, 1)

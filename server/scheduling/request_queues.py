@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple, Protocol
 
 from server.metrics import Metrics
 from server.metrics.collectors import Labels
@@ -14,7 +15,7 @@ from server.process.alarm import Alarm, log_exceptions
 from server.scheduling.model_queue import ModelQueue
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunnableTicket, RunPool, Ticket
-from tpuserve.errors import Code, CodedError, QueueFull, Unavailable
+from tpuserve.errors import Code, CodedError, QueueFull, TpuserveError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,40 @@ _OTHERS = ""
 _MAX_CREDIT_SECONDS = 1.0
 
 
+class ModelLoads(Protocol):
+    """Loads the models that are not in memory, for requests that wait in `RequestQueues`.
+
+    The queues call the methods under their lock: these must not call the queues.
+
+    Attributes:
+      timeout_seconds: the longest wait of a request for its model, in seconds; infinite for no
+        limit.
+    """
+
+    timeout_seconds: float
+
+    def is_lazy(self, name: str) -> bool:
+        """Return whether a model is loaded by a request, and may be unloaded for another model."""
+
+    def request(self, model: str) -> TpuserveError | None:
+        """Begin to load a model; return why its requests must not wait, or None if they must."""
+
+    def timeout_error(self, model: str) -> TpuserveError:
+        """Return the error of a request that has waited for `timeout_seconds`."""
+
+
+class Use(NamedTuple):
+    """How the requests use a model.
+
+    Attributes:
+      last_started: when a request last began to run, in seconds of the queues' clock; 0 for never.
+    """
+
+    running: int
+    waiting: int
+    last_started: float
+
+
 class RequestQueues:
     """Decides when each request of the frontends (the REST and gRPC servers) runs. Thread-safe.
 
@@ -37,6 +72,7 @@ class RequestQueues:
       find_limits: takes a model's name, and returns how many of its requests may run and wait;
         returns None if no such model is configured.
       metrics: records how many requests wait and are refused; None for no metrics.
+      loads: loads the models that `hold` holds; None if `hold` is never called.
     """
 
     def __init__(
@@ -44,8 +80,10 @@ class RequestQueues:
         find_limits: FindLimits = lambda model: None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
+        loads: ModelLoads | None = None,
     ) -> None:
         self._find_limits = find_limits
+        self._loads = loads
         self._metrics = Metrics() if metrics is None else metrics
         self._clock = clock
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
@@ -80,12 +118,20 @@ class RequestQueues:
           True if the request may run: the calling thread must run it, and then call `finish`.
           Otherwise `Ticket.start` or `Ticket.refuse` will be called, or `finish` will return the
           ticket.
+
+        Raises:
+          QueueFull: as many requests wait as may wait.
+          TpuserveError: the model is not in memory, and cannot be loaded.
         """
         with self._lock:
             if self._try_start(ticket):
                 return True
             queue = ticket.queue
             limits, length = queue.limits, queue.length
+            if queue.is_held and self._loads is not None:
+                refusal = self._loads.request(queue.model)
+                if refusal is not None:
+                    raise refusal
             if limits.max_queue is None or length < limits.max_queue:
                 self._enqueue(ticket)
                 return False
@@ -126,6 +172,65 @@ class RequestQueues:
         with self._lock:
             return self._remove(ticket)
 
+    def hold(self, model: str, *, if_idle: bool = False) -> bool:
+        """Let the further requests of a model wait until `open` is called.
+
+        Args:
+          if_idle: whether to do nothing while requests of the model run or wait.
+
+        Returns:
+          Whether the requests are held.
+        """
+        with self._lock:
+            queue = self._find_queue(model)
+            if queue.model == _OTHERS:
+                return True  # The model is not configured: nothing asks for it by its name.
+            if if_idle and (queue.running or queue.waiting):
+                return False
+            queue.is_held = True
+            return True
+
+    def open(self, model: str) -> None:
+        """Let the requests of a model run, after `hold`; their wait for a run begins now."""
+        now = self._clock()
+        with self._lock:
+            queue = self._queues.get(model)
+            if queue is None or not queue.is_held:
+                return
+            queue.is_held = False
+            queue.limits = self._find_limits(model) or queue.limits
+            waiting = list(chain.from_iterable(queue.waiting.values()))
+            for ticket in waiting:
+                ticket.enqueued = now
+            started = self._start_waiting(now)
+        if waiting:
+            self._alarm.set(min(map(self._expiry, waiting)))
+        self._hand_over(started, None)
+
+    def refuse_waiting(self, model: str, make_error: Callable[[], TpuserveError]) -> None:
+        """Answer all waiting requests of a model with an error, of which each gets its own."""
+        with self._lock:
+            queue = self._find_queue(model)
+            refused = list(chain.from_iterable(queue.waiting.values()))
+            for ticket in refused:
+                self._remove(ticket)
+        for ticket in refused:
+            with log_exceptions():
+                ticket.refuse(make_error())
+
+    def find_description_queue(self, model: str) -> str:
+        """Return the model in whose queue a request waits that asks for the metadata of a model.
+
+        The result is empty, for the common queue, unless the model may have to be loaded first.
+        """
+        return model if self._loads is not None and self._loads.is_lazy(model) else ""
+
+    def find_use(self, model: str) -> Use:
+        """Return how the requests use a model."""
+        with self._lock:
+            queue = self._queues.get(model)
+            return Use(0, 0, 0.0) if queue is None else _use(queue)
+
     def refuse_expired(self) -> float:
         """Refuse the requests that have waited longer than the limit of their model.
 
@@ -137,10 +242,10 @@ class RequestQueues:
         """
         now = self._clock()
         with self._lock:
-            expired = [ticket for ticket in self._waiting() if _expiry(ticket) <= now]
+            expired = [ticket for ticket in self._waiting() if self._expiry(ticket) <= now]
             for ticket in expired:
                 self._remove(ticket)
-            next_expiry = min(map(_expiry, self._waiting()), default=math.inf)
+            next_expiry = min(map(self._expiry, self._waiting()), default=math.inf)
         for ticket in expired:
             with log_exceptions():
                 self._refuse_expired(ticket, now)
@@ -216,13 +321,24 @@ class RequestQueues:
         ticket.number = self._last_number
         queue.push(ticket)
         self._backlog[queue] = None
-        self._alarm.set(_expiry(ticket))
+        self._alarm.set(self._expiry(ticket))
+
+    def _expiry(self, ticket: Ticket) -> float:
+        """Return when a waiting request exceeds its limit, in seconds of the clock."""
+        if ticket.queue.is_held and self._loads is not None:
+            return ticket.enqueued + self._loads.timeout_seconds
+        limit = ticket.queue.limits.max_queue_seconds
+        return math.inf if limit is None else ticket.enqueued + limit
 
     def _waiting(self) -> Iterator[Ticket]:
         for queue in self._backlog:
             yield from chain.from_iterable(queue.waiting.values())
 
     def _refuse_expired(self, ticket: Ticket, now: float) -> None:
+        if ticket.queue.is_held and self._loads is not None:
+            self._metrics.request_shed(ticket.queue.model, "not loaded in time")
+            ticket.refuse(self._loads.timeout_error(ticket.queue.model))
+            return
         self._metrics.request_shed(ticket.queue.model, "waited too long")
         ticket.refuse(
             CodedError(
@@ -258,7 +374,7 @@ class RequestQueues:
         ]
         return min(tickets, key=_start_tag, default=None)
 
-    def _hand_over(self, started: list[Ticket], pool: RunPool) -> Ticket | None:
+    def _hand_over(self, started: list[Ticket], pool: RunPool | None) -> Ticket | None:
         """Pass started requests to other threads, except the first one of `pool`."""
         own = None
         while started:
@@ -296,10 +412,8 @@ def _start_tag(ticket: Ticket) -> tuple[float, int]:
     return ticket.queue.virtual_time, ticket.number
 
 
-def _expiry(ticket: Ticket) -> float:
-    """Return when a waiting request exceeds the limit of its model, in seconds of the clock."""
-    limit = ticket.queue.limits.max_queue_seconds
-    return math.inf if limit is None else ticket.enqueued + limit
+def _use(queue: ModelQueue) -> Use:
+    return Use(queue.running, queue.length, queue.last_started)
 
 
 def _format_model(queue: ModelQueue) -> str:

@@ -31,7 +31,7 @@ from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
-from tpuserve.errors import QueueFull, TpuserveError
+from tpuserve.errors import TpuserveError
 
 # How long a thread waits for an event of the completion queue, in seconds.
 _POLL_SECONDS = 1.0
@@ -272,7 +272,7 @@ class CompletionQueueThreadPool(CallExecutor):
         ticket = _CallTicket(request, self, future, message)
         try:
             is_queued = not self._queues.submit(ticket)
-        except QueueFull as error:
+        except TpuserveError as error:
             ticket.refuse(error)
             return
         if is_queued:

@@ -15,7 +15,7 @@ from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunnableTicket, RunPool, Ticket
 from server.servables.pending import Pending
-from tpuserve.errors import QueueFull, TpuserveError
+from tpuserve.errors import TpuserveError
 
 Result = TypeVar("Result")
 
@@ -56,6 +56,7 @@ class Workers:
         # at the same time: the queues of the models do that.
         self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
         self._change_threads = ThreadPool(_CHANGE_THREADS, "rest-change")
+        self.find_description_queue = self._queues.find_description_queue
 
     def only_waits(self, model: str) -> bool:
         """Return whether the requests of a model wait for their batch, so that none runs inline."""
@@ -104,7 +105,7 @@ class Workers:
         try:
             if self._queues.submit(ticket):
                 ticket.start()
-        except QueueFull:
+        except TpuserveError:
             on_dropped()
             raise
         on_submitted()
