@@ -183,6 +183,14 @@ class Metrics:
         """
         self._own.reloads.add((status_code_name,))
 
+    def lazily_loaded(self, model: str) -> None:
+        """Record that a request has caused the load of a model."""
+        self._own.lazy_loads.add((model,))
+
+    def evicted(self, model: str) -> None:
+        """Record that a model was unloaded to make room for another."""
+        self._own.evictions.add((model,))
+
     def batched_request(self, size: int) -> None:
         """Record the number of rows (examples) of a request that enters a batching queue."""
         self._serving.input_sizes.add((), size)
@@ -260,6 +268,11 @@ class Metrics:
         """Add the metric of this process's resident memory, which `read` returns in bytes."""
         help_text = "Resident memory of the processes that run models and speak protocols."
         self._gauges.add(RESIDENT_BYTES, (), lambda: {(): read()}, help_text)
+
+    def watch_model_bytes(self, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Add the metric of the loaded models' memory; `read` returns (model,) → bytes."""
+        help_text = "Estimated memory of the loaded versions of a model."
+        self._gauges.add(OWN + "model_bytes", ("model_name",), read, help_text)
 
     def watch_model_requests(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add the metric of each model's requests in flight; `read` returns (model,) → number."""

@@ -124,6 +124,20 @@ class OwnCollectors:
             ("model_name", "code"),
             "Tries to upload a file of the request log, by canonical status code.",
         )
+        self.lazy_loads = Counter(
+            registry,
+            OWN + "lazy_loads_total",
+            ("model_name",),
+            "Loads of a model that a request has caused.",
+            is_known,
+        )
+        self.evictions = Counter(
+            registry,
+            OWN + "model_evictions_total",
+            ("model_name",),
+            "Unloads of a model to make room for another.",
+            is_known,
+        )
         self.alone = Counter(
             registry,
             OWN + "batching_requests_alone_total",

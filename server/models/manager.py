@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from server.config.settings import LOAD_THREADS
+from server.models.residency import Residency
 from server.models.servable_loader import (
     MakeRunner,
     Retries,
@@ -109,6 +111,8 @@ class Manager:
       downloader: downloads versions before they are loaded; None if all versions are local. A
         failed download is retried until it succeeds or the version is not aspired any more,
         unless the file is one that every try would refuse.
+      residency: decides when each version is loaded and whether it stays in memory; None to load
+        all versions at once.
     """
 
     def __init__(
@@ -125,7 +129,12 @@ class Manager:
         during_move: Callable[[], AbstractContextManager[None]] = nullcontext,
         after_unload: Callable[[], None] = lambda: None,
         downloader: Downloader | None = None,
+        residency: Residency | None = None,
     ) -> None:
+        self._residency = residency
+        self._find = self._acquire if residency is None else self._acquire_or_load
+        # The versions that the residency has unloaded although they are aspired.
+        self._evicted: set[Servable] = set()
         self._loader = ServableLoader(load, make_runner, warm_up, find_load)
         self._retries = retries
         self._on_change = on_change
@@ -149,6 +158,8 @@ class Manager:
         self._loads = ThreadPool(load_threads or LOAD_THREADS, "load")
         self._downloads = ThreadPool(_DOWNLOAD_THREADS, "download")
         self._unloads = ThreadPool(unload_threads or _UNLOAD_THREADS, "unload")
+        if residency is not None:
+            residency.start(self)
 
     def set_aspired_versions(self, name: str, versions: Mapping[int, Path]) -> None:
         """Set the versions that should be loaded, and start to load and unload versions.
@@ -182,6 +193,10 @@ class Manager:
                     servable = self._add(name, version, directory)
                     if not self._is_closed:
                         self._submit(servable, self._retries.count)
+            if self._residency is not None:
+                for servable in self._servables.get(name, ()):
+                    if not self._is_aspired(servable) and self._residency.withdraw(servable):
+                        servable.mark_cancelled()
             self._unload_superseded(name)
 
     def aspired_versions(self, name: str) -> Mapping[int, Path]:
@@ -228,7 +243,12 @@ class Manager:
         return self._labels.get(name, {})
 
     def get_servable_handle(
-        self, name: str, version: int | None = None, label: str | None = None
+        self,
+        name: str,
+        version: int | None = None,
+        label: str | None = None,
+        *,
+        must_be_loaded: bool = False,
     ) -> ServableHandle:
         """Return a context manager that keeps a version loaded.
 
@@ -237,8 +257,11 @@ class Manager:
 
         Args:
           version: the number of the version; None for the latest available version.
+          must_be_loaded: whether to raise ModelNotFound for a version that is not in memory,
+            instead of loading it.
         """
-        return ServableHandle(self._acquire, name, version, label)
+        find = self._acquire if must_be_loaded else self._find
+        return ServableHandle(find, name, version, label)
 
     def names(self) -> list[str]:
         """Return the sorted names of all models that the manager knows.
@@ -266,11 +289,29 @@ class Manager:
         raise ModelNotFound(f"Could not find version {version} of model {name}")
 
     def is_available(self, name: str, version: int | None = None) -> bool:
-        """Return whether a version can answer requests; if `version` is None, whether any can."""
+        """Return whether a version can answer requests; if `version` is None, whether any can.
+
+        A version that the first request will load can.
+        """
         return any(
-            servable.state is State.AVAILABLE and version in (None, servable.version)
+            self._can_answer(servable) and version in (None, servable.version)
             for servable in self._servables.get(name, ())
         )
+
+    def unload_idle(self, name: str) -> bool:
+        """Begin to unload a model, which a request can load again; return False if it is used."""
+        with self._condition:
+            loaded = [
+                servable
+                for servable in self._servables.get(name, ())
+                if servable.state is State.AVAILABLE
+            ]
+            if self._is_closed or any(servable.is_used for servable in loaded):
+                return False
+            self._evicted.update(loaded)
+            for servable in loaded:
+                self._begin_unload(servable)
+            return True
 
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
         """Wait until a condition on the states of versions holds."""
@@ -307,6 +348,8 @@ class Manager:
         with self._condition:
             self._is_closed = True
             timers, servables = dict(self._timers), self._all()
+        if self._residency is not None:
+            self._residency.close()
         for timer, servable in timers.items():
             timer.cancel()
             servable.mark_cancelled()
@@ -322,6 +365,19 @@ class Manager:
         return all(servable.state not in (State.UNLOADING, State.LOADING) for servable in servables)
 
     def _submit(self, servable: Servable, tries_left: int) -> None:
+        """Start to load a version, in another thread, now or when the residency says so."""
+        if self._residency is None:
+            self._start(servable, tries_left)
+            return
+        if self._residency.is_lazy(servable.name):
+            tries_left = 0  # A request tries again.
+        self._residency.admit(
+            servable,
+            partial(self._start, servable, tries_left),
+            partial(self._refuse, servable),
+        )
+
+    def _start(self, servable: Servable, tries_left: int) -> None:
         """Start to load a version, in another thread; first download it if it is remote."""
         if self._downloads_first(servable):
             self._downloads.run_soon(self._download, servable, tries_left)
@@ -360,7 +416,7 @@ class Manager:
             if is_cancelled():
                 servable.mark_cancelled()
             else:
-                self._loads.run_soon(self._load, servable, tries_left)
+                self._submit(servable, tries_left)
 
     def _handle_failed_download(
         self,
@@ -378,7 +434,8 @@ class Manager:
                 f"{servable} cannot be downloaded: {type(error).__name__}", Code.INTERNAL
             )
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        if isinstance(error, ModelFileRefused):
+        is_lazy = self._residency is not None and self._residency.is_lazy(servable.name)
+        if is_lazy or isinstance(error, ModelFileRefused):
             logger.error("%s: cannot be loaded: %s", servable, error)
             servable.mark_failed(error)
             return
@@ -436,6 +493,12 @@ class Manager:
             servable.mark_failed(error, is_final=is_last)
             if not is_last:
                 self._retry_later(servable, error, tries_left - 1, self._retries.interval_seconds)
+
+    def _refuse(self, servable: Servable, error: TpuserveError) -> None:
+        """End a version with an error, before its load."""
+        assert servable.directory is not None
+        fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
+        self._handle_failure(servable, error, fingerprint, 0)
 
     def _retry_later(
         self, servable: Servable, error: TpuserveError, tries_left: int, delay_seconds: float
@@ -505,12 +568,21 @@ class Manager:
 
     def _is_any_aspired_available(self, name: str) -> bool:
         return any(
-            servable.state is State.AVAILABLE and self._is_aspired(servable)
+            self._can_answer(servable) and self._is_aspired(servable)
             for servable in self._servables.get(name, ())
         )
 
+    def _can_answer(self, servable: Servable) -> bool:
+        if servable.state is State.AVAILABLE:
+            return True
+        is_lazy = self._residency is not None and self._residency.is_lazy(servable.name)
+        return is_lazy and servable.error is None and self._is_aspired(servable)
+
     def _is_converged(self, name: str) -> bool:
-        return not any(servable.state in _LOADING for servable in self._servables.get(name, ()))
+        return not any(
+            servable.state in _LOADING and not servable.is_dormant
+            for servable in self._servables.get(name, ())
+        )
 
     def _is_loading_or_available(self, name: str, version: int, directory: Path) -> bool:
         return any(
@@ -548,9 +620,36 @@ class Manager:
                 lease = self._leases.pop(servable, None)
                 if lease is not None:
                     lease.close()
+                if servable in self._evicted:
+                    self._evicted.remove(servable)
+                    self._list_again(servable)
+        if self._residency is not None:
+            self._residency.note_change(servable, state)
         self._on_change(servable, state)
         with self._condition:
             self._condition.notify_all()
+
+    def _list_again(self, servable: Servable) -> None:
+        """List a version that was unloaded for another model, for the next request to load."""
+        name, version, directory = servable.name, servable.version, servable.directory
+        assert directory is not None
+        if (
+            not self._is_closed
+            and self._is_aspired(servable)
+            and not self._is_loading_or_available(name, version, directory)
+        ):
+            self._submit(self._add(name, version, directory), self._retries.count)
+
+    def _acquire_or_load(self, name: str, version: int | None, label: str | None) -> Servable:
+        try:
+            return self._acquire(name, version, label)
+        except ModelNotFound:
+            # Most requests wait in the queue of their model until it is loaded. This one did not:
+            # its thread waits.
+            assert self._residency is not None
+            if not self._residency.load(name):
+                raise
+        return self._acquire(name, version, label)
 
     def _acquire(self, name: str, version: int | None, label: str | None) -> Servable:
         if label:
@@ -564,10 +663,15 @@ class Manager:
                     return servable
             # A version can become available just after its `try_acquire` has failed. So try again
             # if the list of servables has changed, or if a version is available now.
-            if servables is self._servables.get(name, ()) and not self.is_available(name, version):
+            if servables is self._servables.get(name, ()) and not any(
+                servable.state is State.AVAILABLE and version in (None, servable.version)
+                for servable in servables
+            ):
                 break
         request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-        raise ModelNotFound(f"Servable not found for request: {request}")
+        is_dormant = any(servable.is_dormant for servable in self._servables.get(name, ()))
+        reason = ". It is not in memory: a request that runs the model loads it" * is_dormant
+        raise ModelNotFound(f"Servable not found for request: {request}{reason}")
 
 
 def statuses(manager: Manager, names: Iterable[str]) -> dict[str, list[VersionStatus]]:

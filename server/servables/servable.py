@@ -18,6 +18,8 @@ from tpuserve.saved_model.signature import Signature
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+_DORMANT_NOTE = "not in memory: the first request loads it"
+
 logger = logging.getLogger(__name__)
 
 
@@ -144,6 +146,7 @@ class Servable:
     Attributes:
       metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty if the version is
         not loaded or has no metagraphs.
+      is_dormant: whether the version was checked, and is loaded by the first request for it.
 
     Args:
       on_change: called with this object and the new state after each change of the state. The
@@ -165,6 +168,7 @@ class Servable:
         self._error: TpuserveError | None = None
         self._note = ""
         self.metagraph = ""
+        self.is_dormant = False
         self._model: Model | None = None
         self._runner: InferenceRunner | None = None
         self._num_users = 0
@@ -200,8 +204,27 @@ class Servable:
         assert self._runner is not None, f"{self} is used without try_acquire"
         return self._runner
 
+    @property
+    def error(self) -> TpuserveError | None:
+        """Why the version could not be loaded; None if there was no error."""
+        return self._error
+
+    @property
+    def is_used(self) -> bool:
+        """Whether requests use the model."""
+        return self._num_users > 0
+
+    def mark_dormant(self) -> None:
+        """Enter the state START until a request needs the version, unless it has ended."""
+        with self._condition:
+            if self._state not in (State.START, State.LOADING):
+                return
+            self._state, self.is_dormant, self._note = State.START, True, _DORMANT_NOTE
+        self._on_change(self, State.START)
+
     def mark_loading(self) -> None:
         """Enter the state LOADING, in which requests cannot use the version yet."""
+        self.is_dormant, self._note = False, ""
         self._enter(State.LOADING)
 
     def mark_available(self, model: Model, runner: InferenceRunner) -> None:
