@@ -17,6 +17,8 @@ from server.metrics import Metrics
 from server.models.config_manager import ModelConfigManager, models_not_available
 from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager, statuses
+from server.models.model_size import estimate_bytes
+from server.models.residency import Residency
 from server.models.servable_loader import MakeRunner, Retries, WarmUpModel, is_retriable
 from server.process import malloc
 from server.request_log import RequestLog
@@ -24,7 +26,7 @@ from server.request_log.checks import check_logging_config
 from server.scheduling.run_limits import LimitTable
 from server.servables.direct_runner import DirectRunner
 from server.servables.saved_model_loader import SavedModelLoader, check_no_escaping_symlinks
-from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
+from server.servables.servable import InferenceRunner, Load, Model, Servable, VersionStatus
 from server.storage import file_systems
 from server.storage.keras_exporter import KerasExporter
 from server.storage.model_cache import ModelCache
@@ -99,6 +101,7 @@ class Engine:
             return runner
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
+        self._residency = self._create_residency(settings, metrics)
         self._exporter = _create_exporter(settings)
         self._cache = ModelCache(_cache_directory(settings), settings.model_cache_max_bytes)
         remote_models = RemoteModels(self._cache, self._exporter)
@@ -110,6 +113,7 @@ class Engine:
             warm_up,
             self._find_load if load is None else None,
             remote_models,
+            self._residency,
         )
         self._source = FileSystemSource(self._manager, remote_models)
         self._config_manager = ModelConfigManager(
@@ -133,6 +137,7 @@ class Engine:
             unload_model=self._config_manager.unload_model,
             config_manager=self._config_manager,
             make_sample=runner_factory.make_sample(settings) if load is None else None,
+            residency=self._residency,
         )
         self._config_text = ""
         self._last_config_error = ""
@@ -249,6 +254,26 @@ class Engine:
             self._metrics.reloaded("OK")
             logger.info("applied the new %s", path)
 
+    def _create_residency(self, settings: Settings, metrics: Metrics) -> Residency | None:
+        """Return what decides which models are in memory; None if all models are."""
+        if not settings.lazy_load and not settings.max_model_bytes:
+            return None
+        return Residency(
+            settings.max_model_bytes,
+            settings.lazy_load_timeout,
+            settings.load_retry_interval_micros / 1e6,
+            estimate=lambda servable: estimate_bytes(servable.directory),
+            check=self._check_dormant,
+            metrics=metrics,
+        )
+
+    def _check_dormant(self, servable: Servable) -> None:
+        """Raise the errors of a later load that the files show, as soon as they are here."""
+        directory = servable.directory
+        if directory is not None and directory.is_dir():
+            base_path = self._base_paths.get(servable.name)
+            self._check_version(directory, base_path if directory == base_path else None)
+
     def _check_versions(self, config: ModelServerConfig) -> None:
         """Raise an error if it is certain that no version of any model can be loaded.
 
@@ -326,6 +351,9 @@ class Engine:
         )
         self._engines = {model.name: model.engine for model in config.models}
         self._base_paths = {model.name: model.path for model in config.models if model.is_local}
+        if self._residency is not None:
+            lazy = [model.name for model in config.models if not model.pinned]
+            self._residency.configure(lazy if self._settings.lazy_load else ())
         self._limits.configure({model.name: model.limits for model in config.models})
 
 
@@ -371,6 +399,7 @@ def _create_manager(
     warm_up: WarmUpModel | None,
     find_load: Callable[[str], Load] | None,
     downloader: RemoteModels,
+    residency: Residency | None,
 ) -> Manager:
     return Manager(
         load,
@@ -383,4 +412,5 @@ def _create_manager(
         during_move=malloc.large_tensor_allocation,
         after_unload=malloc.trim_heap,
         downloader=downloader,
+        residency=residency,
     )

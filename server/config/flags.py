@@ -207,6 +207,22 @@ SECTIONS = (
                 "Seconds that the initialisation of a version may take, and as many for its "
                 "warm-up; 0 means no limit.",
             ),
+            _own_flag(
+                "lazy_load",
+                "List and check the models at the start, and load each at its first request, which "
+                "waits for it. A model with pinned: true in the model config file is loaded at the "
+                "start.",
+            ),
+            _own_flag(
+                "lazy_load_timeout",
+                "Seconds that a request may wait until its model is loaded; 0 means no limit.",
+            ),
+            _own_flag(
+                "max_model_memory",
+                "Memory that all loaded models of a process may need together, estimated from "
+                "their files, for example 8GB or 512MiB. The least recently used model of "
+                "--lazy_load is unloaded when another does not fit. Empty means no limit.",
+            ),
             _flag("max_num_load_retries", "Number of retries after a failed load."),
             _flag("load_retry_interval_micros", "Microseconds between load retries."),
             _flag("num_load_threads", "Number of versions that load at the same time; 0 means 2."),

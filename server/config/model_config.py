@@ -99,6 +99,7 @@ class ModelConfig:
         version; None for the value of --fail_if_no_model_versions_found.
       engine: the runtime of the model's {serve} metagraph, "tensorflow" or "xla"; empty for the
         value of --engine.
+      pinned: whether the model is loaded at the start and stays in memory, even with --lazy_load.
     """
 
     name: str
@@ -110,6 +111,7 @@ class ModelConfig:
     limits: QueueLimits = QueueLimits()
     versions_required: bool | None = None
     engine: str = ""
+    pinned: bool = False
 
     @property
     def path(self) -> Path:

@@ -86,6 +86,7 @@ def _model_config(message: Any) -> ModelConfig:
             else None
         ),
         engine=_engine(message),
+        pinned=message.pinned,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from server.config.byte_size import parse_bytes
 from server.config.model_config import ENGINES, TENSORFLOW_ENGINE, ModelConfig
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
@@ -90,6 +91,11 @@ class Settings:
         empty for a directory in the user's cache directory.
       model_cache_max_bytes: the largest size of all downloaded versions together, in bytes; 0 for
         no limit.
+      lazy_load: whether a model is loaded by its first request, unless it is pinned.
+      lazy_load_timeout: the longest wait of a request for the load of its model, in seconds; 0 for
+        no limit.
+      max_model_memory: the memory that all loaded models may need, as a text such as "8GB"; empty
+        for no limit.
     """
 
     model_base_path: Path | str | None = None
@@ -123,6 +129,9 @@ class Settings:
     load_retry_interval_micros: int = 60_000_000
     num_load_threads: int = 0
     num_unload_threads: int = 0
+    lazy_load: bool = False
+    lazy_load_timeout: float = 60
+    max_model_memory: str = ""
 
     enable_batching: bool | str = AUTO
     batching_parameters_file: str = ""
@@ -197,6 +206,7 @@ class Settings:
                 f"--log_format is {self.log_format!r}. Give {' or '.join(LOG_FORMATS)}."
             )
         self._check_models()
+        validation.check_number("--max_model_memory", self.max_model_bytes, least=0)
         self._check_signatures()
         self._check_batching()
         self._check_parallelism()
@@ -210,6 +220,12 @@ class Settings:
                 f"--max_requests_in_flight_per_peer is {self.max_requests_in_flight_per_peer}. "
                 f"Give 0 or more, or -1 for a quarter of --max_requests_in_flight."
             )
+
+    @property
+    def max_model_bytes(self) -> int:
+        """The memory that all loaded models may need, in bytes; 0 for no limit."""
+        text = self.max_model_memory
+        return parse_bytes("--max_model_memory", text) if text else 0
 
     @property
     def peer_limit(self) -> int:
@@ -328,6 +344,7 @@ _NON_NEGATIVE = (
     "grpc_max_threads",
     "rest_api_num_threads",
     "rest_api_timeout_in_ms",
+    "lazy_load_timeout",
     "load_timeout_seconds",
     "max_num_load_retries",
     "load_retry_interval_micros",

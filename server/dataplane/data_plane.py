@@ -38,6 +38,7 @@ from server.metrics import Metrics
 from server.metrics.timeline import Timeline
 from server.models.config_manager import ModelConfigManager
 from server.models.manager import Manager, statuses
+from server.models.residency import Residency
 from server.request import RequestContext
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
@@ -81,6 +82,7 @@ class DataPlane:
         unloaded on request.
       config_manager: adds models to the configuration and removes them; None if the
         configuration cannot be changed.
+      residency: decides which models are in memory; None if all are.
       make_sample: takes a model, its directory and the name of a signature, and returns a valid
         Predict request; None if sample requests cannot be generated.
     """
@@ -99,7 +101,9 @@ class DataPlane:
         unload_model: Callable[[str], None] | None = None,
         config_manager: ModelConfigManager | None = None,
         make_sample: MakeSample | None = None,
+        residency: Residency | None = None,
     ) -> None:
+        self.residency = residency
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
         self._request_log = request_log
@@ -119,6 +123,10 @@ class DataPlane:
         self._samples_lock = threading.Lock()
         self._recorders = VersionRecorders()
         state_gauges.register_state_gauges(self._metrics, manager)
+        if residency is not None:
+            self._metrics.watch_model_bytes(
+                lambda: {(name,): size for name, size in residency.loaded_bytes().items()}
+            )
 
     def run_limits(self, model: str) -> RunLimits | None:
         """Return the limits of a model's running and waiting requests.
@@ -282,7 +290,9 @@ class DataPlane:
         for field in fields:
             if field != SIGNATURE_DEF:
                 raise InvalidInput(f"Metadata field {field} is not supported")
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+        with self._manager.get_servable_handle(
+            spec.model, spec.version, spec.label, must_be_loaded=True
+        ) as servable:
             signatures_of_model = {
                 name: replace(signature, defaults={})
                 for name, signature in servable.model.signatures.items()
@@ -297,7 +307,9 @@ class DataPlane:
         `spec` is the model, version and signature.
         """
         name = spec.effective_signature_name
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+        with self._manager.get_servable_handle(
+            spec.model, spec.version, spec.label, must_be_loaded=True
+        ) as servable:
             signatures.find_signature(servable.model.signatures, name)
             if self._make_sample is None or servable.directory is None:
                 raise InvalidInput(
@@ -327,7 +339,9 @@ class DataPlane:
 
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the statistics of the runs and batches of a model version since it was loaded."""
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+        with self._manager.get_servable_handle(
+            spec.model, spec.version, spec.label, must_be_loaded=True
+        ) as servable:
             batching = getattr(servable.runner, "statistics", None)
             inferences = self._recorders.find(servable).snapshot()
             batch_runs = getattr(servable.runner, "batch_runs", {})
@@ -352,7 +366,12 @@ class DataPlane:
         The result is model name → status.
         """
         configured = None if self._configured is None else frozenset(self._configured())
-        return model_list.list_models(self._manager, configured)
+        sizes = {} if self.residency is None else self.residency.loaded_bytes()
+        return model_list.list_models(self._manager, configured, sizes)
+
+    def can_answer(self, model: str, version: int | None = None) -> bool:
+        """Return whether a version of a model, or any, answers requests, or is loaded by one."""
+        return self._manager.is_available(model, version)
 
     @property
     def is_available(self) -> bool:
@@ -385,6 +404,8 @@ class DataPlane:
         if self._load_model is None:
             raise _fixed_configuration_error()
         self._load_model(model)
+        if self.residency is not None:
+            self.residency.load(model)
 
     def unload_model(self, model: str) -> None:
         """Unload all versions of a model.

@@ -115,10 +115,13 @@ class ModelStatus:
     Attributes:
       reason: why the server could not find versions in the model's base path at the last poll; None
         if it found a version.
+      loaded_bytes: the estimated memory of the loaded versions; 0 if none is loaded, or the server
+        does not estimate it.
     """
 
     versions: Sequence[VersionStatus]
     reason: TpuserveError | None = None
+    loaded_bytes: int = 0
 
 
 @dataclass(frozen=True)

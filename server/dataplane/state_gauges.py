@@ -57,7 +57,7 @@ def _metagraphs(manager: Manager) -> Values:
     for name, version in _fallbacks(manager):
         with (
             suppress(ModelNotFound),
-            manager.get_servable_handle(name, int(version)) as servable,
+            manager.get_servable_handle(name, int(version), must_be_loaded=True) as servable,
         ):
             device = getattr(servable.model.choice, "device", "")
             metagraphs[name, version, servable.metagraph, str(device)] = 1
@@ -75,7 +75,7 @@ def _provenance(manager: Manager) -> Values:
 
 def _read_uuid(manager: Manager, name: str, version: int) -> str:
     try:
-        with manager.get_servable_handle(name, version) as servable:
+        with manager.get_servable_handle(name, version, must_be_loaded=True) as servable:
             if servable.directory is None:
                 return ""
             with (servable.directory / UUID_FILE).open(encoding="utf-8") as file:

@@ -52,7 +52,10 @@ class FrontendGroup:
         self._rest_socket: socket.socket | None = None
         self._grpc_socket: socket.socket | None = None
         files = read_files(settings)
-        queues = RequestQueues(dataplane.run_limits, metrics)
+        residency = dataplane.residency
+        queues = RequestQueues(dataplane.run_limits, metrics, loads=residency)
+        if residency is not None:
+            residency.attach(queues)
         metrics.limit_unknown_models(lambda model: dataplane.run_limits(model) is not None)
         metrics.watch_model_requests(queues.count_in_flight)
         self._context = base.FrontendContext(

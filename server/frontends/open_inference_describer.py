@@ -148,12 +148,15 @@ class Describer:
         entries = []
         for name, model in sorted(self._dataplane.list_models().items()):
             for status in sorted(model.versions, key=lambda version: version.version):
-                if is_ready and status.state is not State.AVAILABLE:
+                can_answer = self._dataplane.can_answer(name, status.version)
+                if is_ready and not can_answer:
                     continue
                 entry = {"name": name, "version": str(status.version)}
-                entry["state"] = _TRITON_STATES[status.state]
+                entry["state"] = "READY" if can_answer else _TRITON_STATES[status.state]
                 if status.error is not None:
                     entry["reason"] = " ".join(str(status.error).split())
+                elif status.state is State.START:
+                    entry["reason"] = status.note
                 entries.append(entry)
             if not model.versions and not is_ready:
                 reason = "" if model.reason is None else " ".join(str(model.reason).split())
@@ -173,12 +176,15 @@ class Describer:
         return {}
 
     def is_ready(self, spec: ModelSpec) -> bool:
-        """Return whether a model can answer requests.
+        """Return whether a model can answer requests, or is loaded by the first request.
 
         If `spec` names a version, this version must be available; otherwise any version.
+
+        Raises:
+          ModelNotFound: the server knows no such version.
         """
-        statuses = self._dataplane.status(spec.model, spec.version)
-        return any(status.state is State.AVAILABLE for status in statuses)
+        self._dataplane.status(spec.model, spec.version)
+        return self._dataplane.can_answer(spec.model, spec.version)
 
     def check_ready(self, spec: ModelSpec) -> None:
         """Raise an error unless a model can answer requests.

@@ -13,8 +13,10 @@ from tpuserve.errors import InvalidSetting
 # models, but has no REST or gRPC server.
 _SECTIONS = ("Models", "Loading", "Batching", "TensorFlow")
 # The flags in `_SECTIONS` that have no effect in a replica: a replica does not read the platform
-# config file.
-_WITHOUT_EFFECT = frozenset(("platform_config_file",))
+# config file, and has no queues in which requests wait for a model.
+_WITHOUT_EFFECT = frozenset(
+    ("platform_config_file", "lazy_load", "lazy_load_timeout", "max_model_memory")
+)
 # The flags outside of `_SECTIONS` that have an effect in a replica: they concern the requests that
 # a replica answers, and not the connections of clients.
 _OF_OTHER_SECTIONS = frozenset(

@@ -43,7 +43,12 @@ def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
     versions.
     """
     entries = [
-        {"name": name, **_version_list(status.versions), "status": _error(status.reason)}
+        {
+            "name": name,
+            **_version_list(status.versions),
+            "status": _error(status.reason),
+            **({"loaded_bytes": str(status.loaded_bytes)} if status.loaded_bytes else {}),
+        }
         for name, status in sorted(models.items())
     ]
     return _encode({"models": entries})
@@ -148,6 +153,7 @@ def parse_path(method: str, path: str) -> Route:
         label=_percent_decode(label) if label else None,
         operation=(operation or "/status").lstrip("/"),
         runs_model=method == "POST",
+        describes_model=operation == "/metadata",
         template=_template(name, digits, label, operation, method),
     )
 

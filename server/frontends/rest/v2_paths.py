@@ -76,6 +76,7 @@ def parse_path(method: str, path: str) -> Route:
         version=None if version is None else parse_version(version),
         operation=operation or "metadata",
         runs_model=operation == "infer",
+        describes_model=operation in (None, "config"),
         signature_name=_parse_query(query) if operation in (None, "config") else "",
         template="/v2/models/{model}"
         + ("" if version is None else "/versions/{version}")

@@ -201,6 +201,7 @@ def test_messages_agree_with_tensorflow_servings_own() -> None:
         ("ModelConfig.max_queue_ms", 20003, FieldDescriptor.TYPE_INT32),
         ("ModelConfig.fail_if_no_model_versions_found", 20004, FieldDescriptor.TYPE_BOOL),
         ("ModelConfig.engine", 20005, FieldDescriptor.TYPE_STRING),
+        ("ModelConfig.pinned", 20006, FieldDescriptor.TYPE_BOOL),
         ("LogCollectorConfig.format", 20001, FieldDescriptor.TYPE_STRING),
         ("LogCollectorConfig.max_total_bytes", 20002, FieldDescriptor.TYPE_INT64),
     }

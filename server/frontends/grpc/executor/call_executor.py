@@ -125,6 +125,10 @@ class CallExecutor(ABC):
             queue of this model until it may run in one of the executor's own threads.
         """
 
+    def read_description_queue(self, read_model_name: ReadModelName, raw: bytes) -> str:
+        """Return the model in whose queue a serialised request for metadata waits, or ""."""
+        return self._queues.find_description_queue(read_model_name(raw))
+
     @abstractmethod
     def submit(self, *args: Any, **kwargs: Any) -> CallFuture:
         """Run a call in one of the threads chosen with `register`.

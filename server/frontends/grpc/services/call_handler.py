@@ -63,12 +63,15 @@ class UnaryMethod:
         answered even while all threads of the executor are busy.
       read_model_name: reads the model's name from the serialised request. The call waits in the
         queue of this model until it may run.
+      reads_metadata_of: reads the model's name from the request of a method that needs the loaded
+        model, but does not run it; None for all other methods.
     """
 
     function: UnaryFunction
     pool: ThreadPool | None = None
     is_quick: bool = False
     read_model_name: ReadModelName = read_no_model_name
+    reads_metadata_of: ReadModelName | None = None
 
     @property
     def runs_model(self) -> bool:
@@ -130,13 +133,17 @@ def build_unary_handler(
       admission: admits or refuses the calls when their message has arrived; None to admit all
         calls.
     """
-    handler = UnaryHandler(name, method, environment, admission)
-    environment.executor.register(
+    executor = environment.executor
+    read_model_name = method.read_model_name
+    if method.reads_metadata_of is not None:
+        read_model_name = partial(executor.read_description_queue, method.reads_metadata_of)
+    handler = UnaryHandler(name, method, environment, admission, read_model_name)
+    executor.register(
         handler,
         pool=method.pool,
         is_quick=method.is_quick,
         admission=admission,
-        read_model_name=method.read_model_name,
+        read_model_name=read_model_name,
     )
     return grpc.stream_unary_rpc_method_handler(handler)
 
@@ -150,8 +157,10 @@ class UnaryHandler:
         method: UnaryMethod,
         environment: CallEnvironment,
         admission: CallAdmission | None,
+        read_model_name: ReadModelName,
     ) -> None:
         self._name = name
+        self._read_model_name = read_model_name
         self._method = method
         self._environment = environment
         self._executor = environment.executor
@@ -235,7 +244,7 @@ class UnaryHandler:
         memory = None if running.admitted is None else running.admitted.memory
         if message is not None and self._is_queued:
             call.request = executor.wait_for_turn(
-                messages, context, memory, partial(self._method.read_model_name, message)
+                messages, context, memory, partial(self._read_model_name, message)
             )
             call.is_queued = True
         else:

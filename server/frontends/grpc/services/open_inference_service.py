@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from server.dataplane import ModelSpec
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import CallAdmission
+from server.frontends.grpc.executor.call_executor import ReadModelName
 from server.frontends.grpc.services.call_handler import (
     UnaryFunction,
     UnaryHandler,
@@ -75,8 +76,9 @@ class OpenInferenceService(UnaryService):
         admission = CallAdmission(
             self._admission, context.environment.memory_budget, context.rejection_pool
         )
+        method = self.methods()["ModelInfer"]
         handle = UnaryHandler(
-            self._stream_name, self.methods()["ModelInfer"], context.environment, admission
+            *(self._stream_name, method, context.environment, admission, method.read_model_name)
         )
         self._streams = MessageStreams(handle, context.executor, _encode_reply, _encode_error)
         self._handlers[self._stream_name] = self._streams.handler()
@@ -136,10 +138,12 @@ class OpenInferenceStatusService(UnaryService):
             "ModelMetadata": _method(
                 "ModelMetadata",
                 lambda request, call: describer.model_metadata(_read_spec(request, call)),
+                reads_metadata_of=read_plain_model_name,
             ),
             "ModelConfig": _method(
                 "ModelConfig",
                 lambda request, call: {"config": describer.model_config(_read_spec(request, call))},
+                reads_metadata_of=read_plain_model_name,
             ),
             "ModelStatistics": _method(
                 "ModelStatistics",
@@ -173,6 +177,7 @@ def _method(
     answer: Callable[[Message, CallContext], dict[str, Any]],
     is_quick: bool = False,
     pool: ThreadPool | None = None,
+    reads_metadata_of: ReadModelName | None = None,
 ) -> UnaryMethod:
     """Return a method that parses its request, calls a function, and serialises the response."""
     request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
@@ -184,7 +189,7 @@ def _method(
         return bytes(response.SerializeToString())
 
     function: UnaryFunction = call_method
-    return UnaryMethod(function, pool=pool, is_quick=is_quick)
+    return UnaryMethod(function, pool=pool, is_quick=is_quick, reads_metadata_of=reads_metadata_of)
 
 
 def _read_spec(request: Message, call: CallContext) -> ModelSpec:

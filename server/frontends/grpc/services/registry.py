@@ -112,7 +112,9 @@ class PredictionService(UnaryService):
                 inference.multi_inference_function(dataplane),
                 read_model_name=read_model_name_of_tasks,
             ),
-            "GetModelMetadata": UnaryMethod(GetModelMetadata(dataplane)),
+            "GetModelMetadata": UnaryMethod(
+                GetModelMetadata(dataplane), reads_metadata_of=read_model_name
+            ),
         }
 
 

@@ -96,6 +96,7 @@ class StatusReporter:
                     "requests": samples.by_status(name),
                     "latency_counts": samples.latency_counts(name),
                     "queue_length": samples.total(QUEUE_SIZE, name),
+                    "loaded_bytes": status.loaded_bytes,
                     "versions": [
                         self._describe_version(name, version) for version in status.versions
                     ],

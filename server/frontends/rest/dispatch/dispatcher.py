@@ -168,7 +168,8 @@ class Dispatcher:
         self, router: Router, route: Route, path: str, headers: Headers, timeline: Timeline
     ) -> Response:
         """Answer a request that has no body and runs no model."""
-        context = RequestContext(self._deadline(), timeline=timeline)
+        model = self._workers.find_description_queue(route.model) if route.describes_model else ""
+        context = RequestContext(self._deadline(), timeline=timeline, model=model)
         work = self._keep_trace(partial(router.handle, route, headers, b"", context))
         try:
             if route.changes_models:

@@ -17,6 +17,8 @@ class Route:
       label: The version label. None if the path names no label.
       runs_model: Whether the request has a body and runs a model, as predict does. Admission
         control limits such requests, and metrics record their latency under `operation`.
+      describes_model: Whether the answer needs the loaded model, although the request does not run
+        it, as a request for metadata does.
       has_body: Whether the request has a body although it runs no model, as a request that loads a
         model does. Admission control limits such requests too.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
@@ -29,6 +31,7 @@ class Route:
     operation: str = ""
     runs_model: bool = False
     has_body: bool = False
+    describes_model: bool = False
     changes_models: bool = False
     signature_name: str = ""
     template: str = ""
