@@ -172,7 +172,7 @@ class Metrics:
     def request_shed(self, model: str, reason: str) -> None:
         """Record that a queue has refused a request.
 
-        `reason` is "queue full" or "waited too long".
+        `reason` is "queue full", "waited too long" or "not loaded in time".
         """
         self._own.shed.add((model, reason))
 

@@ -126,11 +126,10 @@ class LoadOrder:
                 version.phase = Phase.LOADING
             used = table.count_used()
         if table.is_lazy(name):
-            size = format_bytes(sum(version.num_bytes for version in pending.values()))
-            limit = f" of {format_bytes(table.limit_bytes)}" if table.limit_bytes else ""
+            num_bytes = sum(version.num_bytes for version in pending.values())
             logger.info(
-                "%s: loading %s, because a request needs it; all loaded models then have %s%s",
-                *(name, size, format_bytes(used), limit),
+                "%s: loading %s, because a request needs it; with it, all loaded models have %s",
+                *(name, format_bytes(num_bytes), format_bytes(used)),
             )
             self._metrics.lazily_loaded(name)
         for version in pending.values():

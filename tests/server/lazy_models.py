@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from server.models.manager import Manager
@@ -47,11 +48,13 @@ class LazyModels:
       sizes: model name → bytes, of the models that have not 4.
     """
 
-    def __init__(self, names: Collection[str], limit_bytes: int, **options: Any) -> None:
+    def __init__(
+        self, names: Collection[str], limit_bytes: int, sizes: Mapping[str, int], **options: Any
+    ) -> None:
         self.loads: list[str] = []
         self.failures: dict[str, TpuserveError] = {}
         self.gates: dict[str, threading.Event] = {}
-        self.sizes: dict[str, int] = {}
+        self.sizes = sizes
         self.residency = Residency(limit_bytes, estimate=self._estimate, **options)
         self.queues = RequestQueues(lambda name: RunLimits(), loads=self.residency)
         self.residency.attach(self.queues)
@@ -121,10 +124,13 @@ class LazyModels:
 
 @contextmanager
 def lazy_models(
-    names: Collection[str], limit_bytes: int = 0, **options: Any
+    names: Collection[str],
+    limit_bytes: int = 0,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+    **options: Any,
 ) -> Iterator[LazyModels]:
     """Yield listed and checked models of which none is loaded."""
-    models = LazyModels(names, limit_bytes, **options)
+    models = LazyModels(names, limit_bytes, sizes, **options)
     try:
         yield models
     finally:

@@ -118,7 +118,7 @@ def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
         port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="", engine="xla"
     )
     arguments.update(tensorflow_session_parallelism="0", otlp_endpoint="http://localhost:4317")
-    arguments.update(predict_route="/p", health_route="/h")
+    arguments.update(predict_route="/p", health_route="/h", max_model_memory="8GB")
     arguments.update(model_signature_policy="require", log_format="json")
     pairs = [item for name, value in arguments.items() for item in (f"--{name}", value)]
     assert run_model_server(*[f"--{name}={value}" for name, value in arguments.items()]) == 0

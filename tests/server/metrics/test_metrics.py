@@ -45,6 +45,9 @@ EXPECTED = {
     "tpuserve_requests_shed_total": ("counter", "model_name,reason"),
     "tpuserve_config_reloads_total": ("counter", "code"),
     "tpuserve_request_log_uploads_total": ("counter", "model_name,code"),
+    "tpuserve_lazy_loads_total": ("counter", "model_name"),
+    "tpuserve_model_bytes": ("gauge", "model_name"),
+    "tpuserve_model_evictions_total": ("counter", "model_name"),
     "tpuserve_batching_requests_alone_total": ("counter", "model_name,version,reason"),
 }
 
@@ -69,6 +72,9 @@ def metrics() -> Metrics:
     metrics.watch_in_flight(lambda: 2)
     metrics.watch_memory(lambda: 1 << 20)
     metrics.watch_model_requests(lambda: {("half",): 2})
+    metrics.watch_model_bytes(lambda: {("half",): 500_000})
+    metrics.lazily_loaded("half")
+    metrics.evicted("half")
     metrics.watch_queue(lambda: {("half",): 5, ("other",): 1})
     metrics.watch_batching(lambda: {("half", "3"): (1, 2)})
     metrics.request_shed("half", "queue full")

@@ -59,10 +59,9 @@ def test_least_recently_used_model_is_unloaded_for_the_next_that_does_not_fit() 
 
 
 def test_as_many_models_are_unloaded_as_a_large_one_needs() -> None:
-    with lazy_models("abcd", limit_bytes=12) as models:
+    with lazy_models("abcd", limit_bytes=12, sizes={"d": 7}) as models:
         for name in "abc":
             models.use(name)
-        models.sizes["d"] = 7
         models.use("d")
         assert models.loaded() == {"c", "d"}
 

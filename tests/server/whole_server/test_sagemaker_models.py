@@ -5,6 +5,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,8 +18,8 @@ pytestmark = pytest.mark.slow
 class MultiModelServer(FakeServer):
     """A server that begins without a model."""
 
-    def __init__(self, directory: Path) -> None:
-        flags = {"sagemaker_multi_model": True, "model_base_path": "", "health_route": "/ping"}
+    def __init__(self, directory: Path, **flags: Any) -> None:
+        flags |= {"sagemaker_multi_model": True, "model_base_path": "", "health_route": "/ping"}
         super().__init__(directory, **flags)
 
     def send(self, method: str, path: str, body: object = None) -> httpx.Response:
@@ -96,3 +97,34 @@ def test_invalid_body_is_refused(server: MultiModelServer, body: object) -> None
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/models"), ("GET", "/models/a/invoke")])
 def test_other_paths_are_not_found(server: MultiModelServer, method: str, path: str) -> None:
     assert server.send(method, path).status_code == 404
+
+
+def test_load_that_does_not_fit_is_507_until_sagemaker_unloads_a_model(
+    tmp_path: Path, model: Path
+) -> None:
+    # A fake model without a graph counts with half a megabyte.
+    server = MultiModelServer(tmp_path, max_model_memory="1.2MB")
+    try:
+        assert [server.load(name, model).status_code for name in "abc"] == [200, 200, 507]
+        assert "model c needs about 500 kB, and models that stay" in server.load("c", model).text
+        assert server.send("DELETE", "/models/a").status_code == 200
+        assert server.load("c", model).status_code == 200
+    finally:
+        server.kill()
+
+
+def test_lazy_models_are_listed_loaded_by_invoke_and_unloaded_for_each_other(
+    tmp_path: Path, model: Path
+) -> None:
+    server = MultiModelServer(tmp_path, max_model_memory="1.2MB", lazy_load=True)
+    try:
+        for name in "abc":
+            assert server.load(name, model).status_code == 200
+        for name in "abca":
+            answer = server.send("POST", f"/models/{name}/invoke", {"instances": [1.0]})
+            assert answer.json() == {"predictions": [2.5]}
+        assert server.log_text.count("it is the least recently used") == 2
+        (model / "1" / "variables").write_bytes(bytes(1_000_000))
+        assert server.load("large", model).status_code == 507
+    finally:
+        server.kill()

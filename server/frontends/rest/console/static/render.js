@@ -110,6 +110,8 @@ function updateModel(card, model, history, onTry) {
   for (const [name, text] of Object.entries(figures)) {
     setText(card.querySelector(`dd.${name}`), text);
   }
+  const memory = model.loaded_bytes ? ` (${formatBytes(model.loaded_bytes)})` : "";
+  setText(card.querySelector("h3"), model.name + memory);
   setText(card.querySelector(".error-text"), model.reason);
   const table = card.querySelector("table");
   table.hidden = model.versions.length === 0;
