@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -193,7 +193,7 @@ class ModelConfigManager:
             model = self._known_model(name)
             models = self._config.models
             config = ModelServerConfig(models if model in models else (*models, model))
-            self._apply(config, retried=name)
+            self._apply(config, retried=name, polled=[name])
             self._unloaded.pop(name, None)
         self._wait_for_loads([name])
 
@@ -210,7 +210,7 @@ class ModelConfigManager:
                 raise self._unknown_model(name)
             self._unloaded[name] = removed[0]
             others = tuple(model for model in self._config.models if model.name != name)
-            self._apply(ModelServerConfig(others))
+            self._apply(ModelServerConfig(others), polled=())
         self._manager.wait(lambda: self._manager.is_converged(name))
 
     def base_paths(self) -> dict[str, str]:
@@ -231,7 +231,7 @@ class ModelConfigManager:
             model = ModelConfig(name, base_path, versions_required=True)
             config = ModelServerConfig((*self._config.models, model))
             self._check_versions([model])
-            self._apply(config)
+            self._apply(config, polled=[name])
         self._source.wait_for_listings([name])
         self._manager.wait(lambda: self._manager.is_converged(name))
         if not self._manager.matches_aspired(name):
@@ -248,7 +248,7 @@ class ModelConfigManager:
             if name not in self._config.names():
                 raise self._unknown_model(name)
             others = tuple(model for model in self._config.models if model.name != name)
-            self._apply(ModelServerConfig(others))
+            self._apply(ModelServerConfig(others), polled=())
         self._manager.wait(lambda: self._manager.is_converged(name))
 
     def _wait_for_loads(self, names: Sequence[str]) -> None:
@@ -283,8 +283,14 @@ class ModelConfigManager:
             f"Add the model to the model config file."
         )
 
-    def _apply(self, config: ModelServerConfig, *, retried: str | None = None) -> None:
-        """Check a configuration, and let it take effect."""
+    def _apply(
+        self,
+        config: ModelServerConfig,
+        *,
+        retried: str | None = None,
+        polled: Collection[str] | None = None,
+    ) -> None:
+        """Check a configuration, let it take effect, and poll base paths, as `set_models` does."""
         # Check the whole configuration before the first change, so that a refused configuration has
         # no effect.
         for model in config.models:
@@ -299,7 +305,7 @@ class ModelConfigManager:
             # Retry before the base paths are polled, and not afterwards. Otherwise a load that the
             # poll starts, and that fails at once, would be repeated.
             self._manager.retry_failed_loads(retried)
-        self._source.set_models(config.models)
+        self._source.set_models(config.models, polled)
 
     def _check_labels(self, model: ModelConfig) -> None:
         present: Mapping[str, int] = self._manager.version_labels(model.name)

@@ -162,22 +162,29 @@ class FileSystemSource:
         self._listing_wait_seconds = listing_wait_seconds
         # The listings of remote base paths that have not ended.
         self._listings: list[_Listing] = []
-        self._models: tuple[ModelConfig, ...] = ()
+        # Model name → model, of all models whose base paths are polled.
+        self._models: dict[str, ModelConfig] = {}
         self._last_warnings: dict[str, str] = {}
         self._lock = threading.RLock()
 
-    def set_models(self, models: tuple[ModelConfig, ...]) -> None:
+    def set_models(
+        self, models: tuple[ModelConfig, ...], polled: Collection[str] | None = None
+    ) -> None:
         """Replace the models whose base paths are polled, and poll them now.
 
         The method waits neither for loads nor for the listings of remote base paths.
+
+        Args:
+          polled: the names of the models to poll now; None for all. A poll of many base paths
+            takes processor time from requests.
         """
         with self._lock:
-            removed = {model.name for model in self._models} - {model.name for model in models}
-            self._models = models
+            removed = self._models.keys() - {model.name for model in models}
+            self._models = {model.name: model for model in models}
             for name in sorted(removed):
                 self._last_warnings.pop(name, None)
                 self._manager.set_aspired_versions(name, {})
-            self.poll_once()
+            self.poll_once(polled)
 
     def wait_for_listings(self, names: Collection[str]) -> None:
         """Wait for a limited time until the running listings of remote base paths have ended.
@@ -215,18 +222,24 @@ class FileSystemSource:
             raise listing.error
         return listing.versions
 
-    def poll_once(self) -> None:
-        """List every base path once, and set the versions that the manager is to load.
+    def poll_once(self, names: Collection[str] | None = None) -> None:
+        """List base paths once, and set the versions that the manager is to load.
 
         The method does not wait for the listings of remote base paths.
+
+        Args:
+          names: the names of the models whose base paths to list; None for all.
         """
         with self._lock:
-            for model in self._models:
+            models = [
+                model for name, model in self._models.items() if names is None or name in names
+            ]
+            for model in models:
                 if not model.is_remote:
                     self._run(self._create_listing(model))
             self._listings = [listing for listing in self._listings if not listing.end.is_set()]
             listed = [listing.model for listing in self._listings]
-            for model in self._models:
+            for model in models:
                 # Do not start a second listing of a base path while the first is still running.
                 if model.is_remote and model not in listed:
                     listing = self._create_listing(model)
@@ -236,13 +249,16 @@ class FileSystemSource:
                     self._listings.append(listing)
             self._report_slow_listings()
 
+    def _is_polled(self, model: ModelConfig) -> bool:
+        return self._models.get(model.name) == model
+
     def _create_listing(self, model: ModelConfig) -> _Listing:
         return _Listing(model, self._manager.aspired_versions(model.name).values())
 
     def _run(self, listing: _Listing) -> None:
         listing.run(self._remote_models)
         with self._lock:
-            if listing.model in self._models:
+            if self._is_polled(listing.model):
                 self._apply(listing.model, listing.versions, listing.error)
             listing.end.set()
 
@@ -250,7 +266,7 @@ class FileSystemSource:
         with self._lock:
             for listing in self._listings:
                 model = listing.model
-                if model in self._models and listing.is_slow(self._listing_wait_seconds):
+                if self._is_polled(model) and listing.is_slow(self._listing_wait_seconds):
                     self._apply(model, {}, self._slow_error(model))
 
     def _slow_error(self, model: ModelConfig) -> Unavailable:

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ v1 = tf.compat.v1
 NAMES = ("a", "b", "c", "d", "e")
 
 
-def four_megabytes(x: Any) -> Mapping[str, Any]:
+def four_megabytes(x: Any) -> dict[str, Any]:
     """Return y = 2 x, with variables of four megabytes."""
     ones = v1.get_variable("ones", [1, 1_000_000], initializer=v1.ones_initializer())
     return {"y": 2 * x * tf.reduce_mean(ones)}
