@@ -89,10 +89,7 @@ class Engine:
         make_runner, self._close_batching = runner_factory.make_runner_factory(
             settings, platform, metrics, self._loader.executor
         )
-        # Model name → runtime, from the field `engine` of the model config file; "" if unset.
-        self._engines: Mapping[str, str] = {}
-        # Model name → local base path. The base path may itself be the directory of a version.
-        self._base_paths: Mapping[str, Path] = {}
+        self._models: Mapping[str, ModelConfig] = {}
         self._check_version = self._loader.check_version if load is None else _check_nothing
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
@@ -271,7 +268,7 @@ class Engine:
         """Raise the errors of a later load that the files show, as soon as they are here."""
         directory = servable.directory
         if directory is not None and directory.is_dir():
-            base_path = self._base_paths.get(servable.name)
+            base_path = self._find_base_path(servable.name)
             self._check_version(directory, base_path if directory == base_path else None)
 
     def _check_versions(self, config: ModelServerConfig) -> None:
@@ -330,15 +327,19 @@ class Engine:
         return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
 
     def _find_load(self, name: str) -> Load:
-        base_path = self._base_paths.get(name)
+        base_path = self._find_base_path(name)
+        model = self._models.get(name)
+        engine = "" if model is None else model.engine
 
         def load(directory: Path) -> Model:
-            is_base_path = directory == base_path
-            return self._loader(
-                directory, self._engines.get(name, ""), base_path if is_base_path else None
-            )
+            return self._loader(directory, engine, base_path if directory == base_path else None)
 
         return load
+
+    def _find_base_path(self, name: str) -> Path | None:
+        """Return the local base path of a model, which may itself be the directory of a version."""
+        model = self._models.get(name)
+        return model.path if model is not None and model.is_local else None
 
     def _configure(self, config: ModelServerConfig) -> None:
         for model in config.models:
@@ -349,8 +350,7 @@ class Engine:
         self._request_log.configure(
             {model.name: model.logging for model in config.models if model.logging is not None}
         )
-        self._engines = {model.name: model.engine for model in config.models}
-        self._base_paths = {model.name: model.path for model in config.models if model.is_local}
+        self._models = {model.name: model for model in config.models}
         if self._residency is not None:
             lazy = [model.name for model in config.models if not model.pinned]
             self._residency.configure(lazy if self._settings.lazy_load else ())

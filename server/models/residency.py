@@ -75,10 +75,11 @@ class Residency:
         """Replace the names of the models that are loaded on request; all others load at once."""
         table = self._table
         with self._condition:
+            switched = table.lazy.symmetric_difference(lazy) & table.models.keys()
             table.lazy = frozenset(lazy)
-            for name, model in table.models.items():
+            for name in switched:
                 table.changed[name] = None
-                if name not in table.lazy and model.find(Phase.PENDING):
+                if name not in table.lazy and table.models[name].find(Phase.PENDING):
                     table.wishes[name] = None
         self._poke()
 

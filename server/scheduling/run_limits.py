@@ -62,6 +62,8 @@ class LimitTable:
 
     def set_batched(self, model: str, is_batched: bool) -> None:
         """Set whether requests of a model's newest version run in batches; adapt the limits."""
+        if is_batched == (model in self._batched):
+            return  # Most loads change nothing, and the table may have a thousand models.
         with self._lock:
             others = self._batched - {model}
             self._batched = others | {model} if is_batched else others
