@@ -1,7 +1,7 @@
 """Begins the loads that requests wait for, and unloads other models for them if memory is short."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from server.config.byte_size import format_bytes
@@ -98,8 +98,9 @@ class LoadOrder:
         # A request that comes from now on wishes for the model itself.
         if not is_asked and not self.queues.find_use(name).waiting:
             # All requests have left: the model is not loaded, and nothing is unloaded for it.
-            for servable in model.find(Phase.PENDING):
-                servable.mark_dormant()
+            with table.condition:
+                pending = model.find(Phase.PENDING)
+            _leave_dormant(pending)
             return {}
         with table.condition:
             model.is_wanted = not model.is_open
@@ -214,9 +215,13 @@ class LoadOrder:
             is_loaded = model is not None and model.is_open and self._table.is_lazy(name)
         if not is_loaded or not self._evict(name, "its new version"):
             return False
-        for servable in pending:
-            servable.mark_dormant()
+        _leave_dormant(pending)
         return True
+
+
+def _leave_dormant(pending: Iterable[Servable]) -> None:
+    for servable in pending:
+        servable.mark_dormant()
 
 
 def _refuse(pending: Mapping[Servable, Version], error: TpuserveError) -> None:

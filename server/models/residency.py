@@ -259,12 +259,14 @@ class Residency:
             model = self._table.models.get(name)
             if model is None:
                 return
-            is_busy = model.find(Phase.LOADING) or (model.is_wanted and model.find(Phase.PENDING))
+            is_loading = bool(model.find(Phase.LOADING))
             if not model.find(Phase.LOADED):
                 model.is_open = False
-            elif not model.is_open and not is_busy:
+            elif not model.is_open and not is_loading:
+                # A version that was listed meanwhile does not count: it may not fit beside this.
                 model.is_open, model.is_wanted = True, False
                 model.failure, model.opened_at = None, self._clock()
+            is_busy = is_loading or (model.is_wanted and model.find(Phase.PENDING))
             is_known = bool(model.versions) or model.failure is not None or model.must_retry
             is_held = self.is_lazy(name) and is_known and not model.is_open
             has_failed = is_held and not is_busy and model.failure is not None

@@ -240,6 +240,21 @@ def test_new_version_that_does_not_fit_beside_the_old_one_waits_for_the_next_req
             assert servable.version == 2
 
 
+def test_version_listed_during_a_load_that_does_not_fit_beside_it_delays_no_request() -> None:
+    with lazy_models("a", limit_bytes=7) as models:
+        models.gates["a"] = threading.Event()
+        waiting = models.send("a")
+        while not models.loads:
+            threading.Event().wait(0.01)
+        models.list_versions("a", 2)
+        models.gates["a"].set()
+        assert waiting.is_started.wait(SECONDS)
+        models.finish(waiting)
+        models.wait(lambda: models.manager.status("a")[1].state is State.END)
+        models.use("a")
+        assert models.manager.status("a")[0].state is State.AVAILABLE
+
+
 def test_model_that_is_removed_answers_its_waiting_requests() -> None:
     with lazy_models("ab", limit_bytes=4) as models:
         busy = models.begin("a")
@@ -263,7 +278,7 @@ def test_reader_of_statistics_loads_nothing() -> None:
         assert not models.loads
 
 
-def test_all_models_are_answered_while_more_are_asked_for_than_fit() -> None:
+def test_all_requests_run_while_more_models_than_fit_are_asked_for_and_get_versions() -> None:
     with lazy_models("abcdefgh", limit_bytes=12) as models:
 
         def ask(name: str) -> None:
@@ -273,6 +288,9 @@ def test_all_models_are_answered_while_more_are_asked_for_than_fit() -> None:
         threads = [threading.Thread(target=ask, args=(name,)) for name in "abcdefgh"]
         for thread in threads:
             thread.start()
+        for version in range(2, 12):
+            for name in "abcdefgh":
+                models.list_versions(name, version)
         for thread in threads:
             thread.join(SECONDS)
             assert not thread.is_alive()
