@@ -21,6 +21,7 @@ from server.models.model_size import estimate_bytes
 from server.models.residency import Residency
 from server.models.servable_loader import MakeRunner, Retries, WarmUpModel, is_retriable
 from server.process import malloc
+from server.process.heap_trimmer import UnloadTrimmer
 from server.request_log import RequestLog
 from server.request_log.checks import check_logging_config
 from server.scheduling.run_limits import LimitTable
@@ -103,6 +104,7 @@ class Engine:
         self._cache = ModelCache(_cache_directory(settings), settings.model_cache_max_bytes)
         remote_models = RemoteModels(self._cache, self._exporter)
         self._is_fetched = remote_models.is_remote
+        self._trimmer = UnloadTrimmer()
         self._manager = _create_manager(
             settings,
             load or self._loader,
@@ -111,6 +113,7 @@ class Engine:
             self._find_load if load is None else None,
             remote_models,
             self._residency,
+            self._trimmer,
         )
         self._source = FileSystemSource(self._manager, remote_models)
         self._config_manager = ModelConfigManager(
@@ -224,7 +227,9 @@ class Engine:
         """Close the batching queues, the request log and the models."""
         self._close_batching()
         self._request_log.close(log_seconds)
-        return self._manager.close(unload_seconds)
+        is_closed = self._manager.close(unload_seconds)
+        self._trimmer.close()
+        return is_closed
 
     def reload_config_file(self) -> None:
         """Apply the model config file if it has changed; log an error if it is invalid."""
@@ -400,6 +405,7 @@ def _create_manager(
     find_load: Callable[[str], Load] | None,
     downloader: RemoteModels,
     residency: Residency | None,
+    trimmer: UnloadTrimmer,
 ) -> Manager:
     return Manager(
         load,
@@ -410,7 +416,7 @@ def _create_manager(
         load_threads=settings.num_load_threads,
         unload_threads=settings.num_unload_threads,
         during_move=malloc.large_tensor_allocation,
-        after_unload=malloc.trim_heap,
+        after_unload=trimmer.note_unload,
         downloader=downloader,
         residency=residency,
     )

@@ -4,7 +4,7 @@ import math
 import threading
 
 from server.admission.memory_budget import MemoryBudget
-from server.process.heap_trimmer import HeapTrimmer
+from server.process.heap_trimmer import HeapTrimmer, UnloadTrimmer
 
 
 def test_heap_is_trimmed_once_after_the_last_large_request() -> None:
@@ -39,3 +39,17 @@ def test_only_large_requests_are_noted() -> None:
     large.release()
     large.release()
     assert noted == [0]
+
+
+def test_first_unload_is_collected_at_once_and_the_next_ones_together_10_s_later() -> None:
+    seconds, collected = 100.0, threading.Semaphore(0)
+    trims: list[float] = []
+    trimmer = UnloadTrimmer(collected.release, lambda: trims.append(seconds), lambda: seconds)
+    trimmer.note_unload()
+    assert collected.acquire(timeout=30)
+    trimmer.note_unload()
+    trimmer.note_unload()
+    assert trimmer.next_collection == 110.0
+    assert not collected.acquire(blocking=False)
+    assert trims == [100.0] * 3
+    trimmer.close()
