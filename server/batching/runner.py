@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +12,7 @@ from server.batching import merge
 from server.batching.batch_executor import BatchExecutor, BatchingContext, RunModel
 from server.batching.policy import MakePolicy
 from server.batching.scheduler import BatchingQueue, Scheduler
-from server.batching.tasks import BatchTask
+from server.batching.tasks import AloneReason, BatchTask
 from server.request import RequestContext
 from server.servables import pending
 from server.servables.direct_runner import DirectRunner, SupportsMultiRun
@@ -137,6 +138,10 @@ class BatchingRunner:
                 self._context.statistics.count_unbatched()
             with self._slots.occupy(context):
                 return self._direct.start(context, signature_name, inputs, output_names)
+        is_alone = self._context.is_optional and nonblocking.running_allowed()
+        if is_alone and self._scheduler.try_begin_alone():
+            with self._counted_alone(len(next(iter(inputs.values())))):
+                return self._direct.start(context, signature_name, inputs, output_names)
         aliases = None if output_names is None else tuple(sorted(output_names))
 
         def run(batch: RequestContext, batch_inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -186,6 +191,18 @@ class BatchingRunner:
             return outputs
 
         return pending.transform(started, split)
+
+    @contextmanager
+    def _counted_alone(self, rows: int) -> Iterator[None]:
+        """Count the run of a request for which `try_begin_alone` has returned True."""
+        statistics, begin_ns = self._context.statistics, time.perf_counter_ns()
+        try:
+            yield
+            statistics.run_succeeded(rows, time.perf_counter_ns() - begin_ns)
+        finally:
+            self._scheduler.release_inline_slot()
+            now = self._context.clock()
+            statistics.batch_ran(rows, 0, (0.0,), AloneReason.IDLE, now)
 
     def _may_share(self, inputs: Mapping[str, Array]) -> bool:
         if not self._context.is_optional:

@@ -122,8 +122,20 @@ class Scheduler:
             self._submit(key, make_queue, task)
             return None
 
+    def try_begin_alone(self) -> bool:
+        """Take the slot of a run for one request, if no other runs or waits.
+
+        Returns:
+          Whether the caller must run the request, and then call `release_inline_slot`.
+        """
+        with self._lock:
+            if self._running or self._unanswered or self._queues or self._is_closed:
+                return False
+            self._running += 1
+            return True
+
     def release_inline_slot(self) -> None:
-        """Let other batches run after the end of one that `try_run_inline` returned."""
+        """Let other batches run after the end of one that ran in the thread of its request."""
         with self._lock:
             self._running -= 1
             if self._queues:

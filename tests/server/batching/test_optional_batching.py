@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from server.batching.factory import BatchingRunnerFactory
+from server.batching.runner import BatchingRunner
 from server.servables.direct_runner import DirectRunner
 from server.servables.servable import Array
 from tests.server.batching.test_runner import FOUR, Clients, CountingModel, half
@@ -50,12 +51,32 @@ def test_a_request_that_fits_in_no_batch_runs_alone(
     clients.close()
 
 
+def test_a_request_that_finds_no_other_runs_at_once_and_others_form_a_batch_meanwhile() -> None:
+    model = CountingModel()
+    clients = Clients(FOUR, model, is_optional=True)
+    model.gate.clear()
+    first = clients.start(half(1))
+    assert model.has_begun.wait(10)
+    others = [clients.send(half(1, 2)), clients.send(half(3, 4))]
+    model.gate.set()
+    assert first.result(10)["y"].tolist() == [2.5]
+    assert [future.result(10)["y"].tolist() for future in others] == [[2.5, 3], [3.5, 4]]
+    assert [rows for _, rows in model.runs] == [1, 4]
+    assert isinstance(clients.runner, BatchingRunner)
+    assert clients.runner.statistics["batch_sizes"] == {"1": 1, "3-4": 1}
+    clients.close()
+
+
 def test_requests_whose_outputs_are_no_rows_run_again_one_by_one() -> None:
     model = OneRow()
     clients = Clients(FOUR, model, is_optional=True)
-    futures = [clients.send(half(1, 2)), clients.send(half(3, 4))]
-    assert [future.result(10)["y"].tolist() for future in futures] == [[3], [7]]
-    assert [rows for _, rows in model.runs] == [4, 2, 2]
+    model.gate.clear()
+    futures = [clients.start(half(1))]
+    assert model.has_begun.wait(10)
+    futures += [clients.send(half(1, 2)), clients.send(half(3, 4))]
+    model.gate.set()
+    assert [future.result(10)["y"].tolist() for future in futures] == [[1], [3], [7]]
+    assert [rows for _, rows in model.runs] == [1, 4, 2, 2]
     clients.close()
 
 
