@@ -43,7 +43,8 @@ def _count_nodes(directory: Path) -> int:
     except (OSError, TpuserveError):
         return 0
     graphs = [metagraph.graph_def for metagraph in metagraphs]
-    return max(
+    counts = [
         len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
         for graph in graphs
-    )
+    ]
+    return max(counts, default=0)

@@ -36,3 +36,8 @@ def test_version_that_is_not_here_yet_has_no_bytes(tmp_path: Path) -> None:
 def test_damaged_graph_counts_with_its_bytes_alone(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"\xff" * 7)
     assert estimate_bytes(tmp_path) == 500_000 + 7
+
+
+def test_model_without_a_metagraph_counts_with_its_bytes_alone(tmp_path: Path) -> None:
+    graph_bytes = save_graph(tmp_path / "1")
+    assert estimate_bytes(tmp_path / "1") == 500_000 + graph_bytes
