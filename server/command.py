@@ -36,7 +36,7 @@ Examples:
   tpuserve serve --sample
   tpuserve serve /models/half
   tpuserve serve digits.keras cats=gs://bucket/cats --rest_api_port=8080
-  tpuserve serve --model_config_file=/models/models.config --enable_batching
+  tpuserve serve --model_config_file=/models/models.config --lazy_load --max_model_memory=8GB
 """
 # The flags that say what to serve, and which arguments replace.
 _MODEL_FLAGS = ("model_name", "model_base_path", "model_config_file")
