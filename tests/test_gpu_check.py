@@ -21,7 +21,10 @@ def test_machine_without_a_gpu_is_told_and_installs_nothing() -> None:
     make = shutil.which("make")
     assert make is not None
     ended = subprocess.run(
-        [make, "test-gpu", f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True
+        [make, "--no-print-directory", "test-gpu", f"PYTHON={sys.executable}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "no NVIDIA GPU: nvidia-smi finds none, so nothing was run\n"
