@@ -13,7 +13,7 @@ from tests.documents import code_blocks
 from tests.documents.code_blocks import Block
 from tpuserve.bench import analysis, rendering
 from tpuserve.bench.analysis import Analysis, Goal
-from tpuserve.bench.configurations import Configuration, ModelEngine
+from tpuserve.bench.configurations import ModelEngine, without_batching
 from tpuserve.bench.load import Load
 from tpuserve.bench.windows import PERCENTILES, Result
 
@@ -87,8 +87,7 @@ def test_analyse_prints_such_a_table_and_the_command_for_its_argument() -> None:
         name: ModelEngine(name, {"engine": name} if name == "xla" else {}) for name in results
     }
     analyses = [
-        Analysis(Configuration(name, engine, engine.flags), results[name])
-        for name, engine in engines.items()
+        Analysis(without_batching(engine), results[name]) for name, engine in engines.items()
     ]
     printed = io.StringIO()
     rendering.print_analyses(analyses, Console(file=printed, width=100))
