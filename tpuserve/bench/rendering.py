@@ -172,7 +172,7 @@ def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
     name = model_files.model_name(base_path)
     flags = {"model_name": name, "model_base_path": base_path.resolve(), **configuration.flags}
     command = " ".join(
-        shlex.quote(f"--{flag}={str(value).lower() if value is True else value}")
+        shlex.quote(f"--{flag}={str(value).lower() if isinstance(value, bool) else value}")
         for flag, value in flags.items()
     )
     clients = "1 client" if result.load.concurrency == 1 else f"{result.load.concurrency} clients"
