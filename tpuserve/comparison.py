@@ -45,6 +45,13 @@ class Comparison:
         return self.failure is None and self.num_out_of_tolerance == 0
 
 
+def format_difference(value: float | None) -> str:
+    """Format a largest difference for a table: "1.2e-07", or "-" for None."""
+    if value is None:
+        return "-"
+    return "0" if value == 0 else f"{value:.1e}"
+
+
 def compare_outputs(
     name: str, baseline: Array, candidate: Array, *, atol: float, rtol: float
 ) -> Comparison:

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuserve.compare.report import PERCENTILES, Report, SignatureReport
+from tpuserve.comparison import format_difference
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -20,7 +21,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
         console.print()
         console.print(Text("The worst differences", style="bold"))
         for result in report.worst:
-            size = _format_difference(result.largest_absolute)
+            size = format_difference(result.largest_absolute)
             text = result.difference or f"within the tolerances, {size}"
             line = f"request {result.number}, {result.where}, {result.signature}: {text}"
             console.print(Text(line), soft_wrap=True)
@@ -45,7 +46,7 @@ def _print_signature(report: SignatureReport, console: Console) -> None:
         outputs = _new_table("output", "dtype", numbers=("absolute", "relative", "differ"))
         for name, output in report.outputs.items():
             differences = (output.largest_absolute, output.largest_relative)
-            numbers = [*map(_format_difference, differences), str(output.num_differing)]
+            numbers = [*map(format_difference, differences), str(output.num_differing)]
             outputs.add_row(Text(name), output.dtype, *numbers)
         console.print(outputs)
     sides = _new_table("", numbers=("errors", *(f"p{each} ms" for each in PERCENTILES)))
@@ -62,12 +63,6 @@ def _new_table(*titles: str, numbers: tuple[str, ...] = ()) -> Table:
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
     return table
-
-
-def _format_difference(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def _verdict(report: Report) -> Text:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve.comparison import Comparison
+from tpuserve.comparison import Comparison, format_difference
 from tpuserve.verification.verification_report import Hazard, Report, Run, Timing
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -127,8 +127,8 @@ def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
         (
             [
                 Text(output.name),
-                _format_difference(output.largest_absolute),
-                _format_difference(output.largest_relative),
+                format_difference(output.largest_absolute),
+                format_difference(output.largest_relative),
                 _format_mismatches(output),
             ],
             output.passed,
@@ -172,7 +172,7 @@ def _hazard_line(hazard: Hazard) -> Text:
 def _verdict(report: Report) -> Text:
     """Return the last line that is printed: whether the verification passed, else why not."""
     if report.passed:
-        largest = _format_difference(report.largest_absolute)
+        largest = format_difference(report.largest_absolute)
         return Text(f"passed: largest absolute difference {largest}", style="bold green")
     failed = [signature.name for signature in report.signatures if not signature.passed]
     reasons = [f"signatures that failed: {', '.join(failed)}"] if failed else []
@@ -188,12 +188,6 @@ def _verdict(report: Report) -> Text:
 
 def _outcome(passed: bool) -> Text:
     return Text("passed", style="green") if passed else Text("failed", style="bold red")
-
-
-def _format_difference(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def _format_mismatches(output: Comparison) -> str:
