@@ -1,6 +1,6 @@
 """Compares the values of an output of a baseline with those of a candidate: two runs of a model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,11 @@ class Comparison:
     def passed(self) -> bool:
         """Whether all values of the output are equal within the tolerances."""
         return self.failure is None and self.num_out_of_tolerance == 0
+
+
+def find_largest(differences: Iterable[float | None]) -> float | None:
+    """Return the largest of some differences; None if all are None."""
+    return max((value for value in differences if value is not None), default=None)
 
 
 def format_difference(value: float | None) -> str:

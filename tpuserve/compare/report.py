@@ -10,6 +10,7 @@ import numpy as np
 
 from tpuserve.compare.result import Result
 from tpuserve.compare.side import Side
+from tpuserve.comparison import find_largest
 
 NUM_WORST = 10
 """The number of the worst differences that a report has."""
@@ -60,8 +61,12 @@ class SignatureReport:
         for output in result.outputs:
             report = self.outputs.setdefault(output.name, OutputReport(output.dtype))
             report.num_differing += not output.passed
-            report.largest_absolute = _larger(report.largest_absolute, output.largest_absolute)
-            report.largest_relative = _larger(report.largest_relative, output.largest_relative)
+            report.largest_absolute = find_largest(
+                (report.largest_absolute, output.largest_absolute)
+            )
+            report.largest_relative = find_largest(
+                (report.largest_relative, output.largest_relative)
+            )
 
     def percentiles_ms(self, side: int) -> list[float]:
         """Return the `PERCENTILES` of the latencies of a side: 0 is the baseline."""
@@ -174,10 +179,6 @@ def _signature_to_dict(report: SignatureReport) -> dict[str, Any]:
             for name, output in report.outputs.items()
         },
     }
-
-
-def _larger(first: float | None, second: float | None) -> float | None:
-    return max((value for value in (first, second) if value is not None), default=None)
 
 
 def _finite(value: float | None) -> float | None:

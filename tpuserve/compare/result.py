@@ -7,7 +7,7 @@ from typing import Any
 
 from tpuserve.compare.requests import Method, Request
 from tpuserve.compare.side import Answer
-from tpuserve.comparison import Array, Comparison, compare_outputs
+from tpuserve.comparison import Array, Comparison, compare_outputs, find_largest
 
 _DEFAULT_TOLERANCE = 1e-5
 # The dtypes whose values have fewer digits than the default tolerance.
@@ -62,8 +62,7 @@ class Result:
     @property
     def largest_absolute(self) -> float | None:
         """The largest absolute difference of all outputs; None if no numbers were compared."""
-        values = [output.largest_absolute for output in self.outputs]
-        return max((value for value in values if value is not None), default=None)
+        return find_largest(output.largest_absolute for output in self.outputs)
 
     @property
     def badness(self) -> tuple[bool, bool, float]:

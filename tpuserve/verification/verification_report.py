@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tpuserve.comparison import Comparison
+from tpuserve.comparison import Comparison, find_largest
 from tpuserve.samples.cases import InputSource
 
 Severity = Literal["error", "warning", "note"]
@@ -123,11 +123,9 @@ class Report:
     @property
     def largest_absolute(self) -> float | None:
         """Largest absolute difference over all outputs; None if no numbers were compared."""
-        differences = [
+        return find_largest(
             output.largest_absolute
             for signature in self.signatures
             for run in signature.runs
             for output in run.outputs
-            if output.largest_absolute is not None
-        ]
-        return max(differences, default=None)
+        )
