@@ -57,10 +57,8 @@ class Workers:
         self._threads = ThreadPool(_MAX_THREADS, "rest-worker")
         self._change_threads = ThreadPool(_CHANGE_THREADS, "rest-change")
         self.find_description_queue = self._queues.find_description_queue
-
-    def only_waits(self, model: str) -> bool:
-        """Return whether the requests of a model wait for their batch, so that none runs inline."""
-        return self._queues.only_waits(model)
+        # Requests that only wait for their batch do not run inline.
+        self.only_waits = self._queues.only_waits
 
     async def run(
         self,
