@@ -1,7 +1,7 @@
 """The types of metrics, with series that appear with their first value, and the page of them."""
 
+import functools
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,13 +28,8 @@ _OTHER_VALUES = "(others)"
 _MAX_ERRORS, _MAX_MESSAGE = 30, 500
 SUM, MAXIMUM = "livesum", "livemax"
 """How the values that a gauge has in several processes become one."""
-# What the client library of Prometheus writes and TensorFlow Serving does not: "_total" after the
-# names of counters, and fractions of whole numbers.
-_SUFFIX = re.compile(
-    rb"^((?:# (?:HELP|TYPE) )?:tensorflow:serving:[a-z_:]+(?<!_example_count))_total(?=[ {])"
-    rb'|([,{]le="\d+)\.0(?=")|\.0$',
-    re.MULTILINE,
-)
+_BUCKET = "le"
+_LabelPairs: TypeAlias = tuple[tuple[str, str], ...]
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -238,20 +233,26 @@ class RecentErrors:
         return [RecentError(*error, *number) for error, number in reversed(errors)]
 
 
-class Page(Collector):
-    """The metrics at one time, in the order of their names."""
+def render_page(metrics: Iterable[Metric], dropped_labels: Collection[str] = ()) -> bytes:
+    """Return metrics in Prometheus's text format, in the order of their names.
 
-    def __init__(self, metrics: Iterable[Metric], dropped_labels: Collection[str] = ()) -> None:
-        self._metrics = [_without_labels(metric, dropped_labels) for metric in metrics]
-        self._metrics.sort(key=lambda metric: metric.name)
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
-        return self._metrics
-
-    def text(self) -> bytes:
-        """Return the metrics in Prometheus's text format, with TensorFlow Serving's names."""
-        return _SUFFIX.sub(rb"\1\2", prometheus_client.generate_latest(self))
+    Series that agree without the dropped labels are added up. prometheus_client's own function
+    takes three times as long, adds "_total" to the names of TensorFlow Serving's counters, and writes
+    whole numbers as fractions.
+    """
+    lines = []
+    for metric in sorted(metrics, key=lambda metric: metric.name):
+        name = _page_name(metric.name + ("_total" if metric.type == "counter" else ""))
+        lines.append(f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n")
+        series = _add_up(metric.samples, dropped_labels)
+        for labels in sorted(series):
+            pairs = [f'{label}="{_escape(value)}"' for label, value in sorted(labels)]
+            plain_labels = f"{{{','.join(pairs)}}}" if pairs else ""
+            bucket_labels = f'{{{",".join([*pairs, _BUCKET])}="'
+            for (sample_name, bound), number in series[labels].items():
+                text = f'{bucket_labels}{bound.removesuffix(".0")}"}}' if bound else plain_labels
+                lines.append(f"{_page_name(sample_name)}{text} {_number_text(number)}\n")
+    return "".join(lines).encode()
 
 
 def exported_name(name: str) -> str:
@@ -259,20 +260,34 @@ def exported_name(name: str) -> str:
     return name.replace("/", ":")
 
 
-def _without_labels(metric: Metric, dropped: Collection[str]) -> Metric:
-    sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for sample in metric.samples:
-        labels = tuple(item for item in sample.labels.items() if item[0] not in dropped)
-        sums[sample.name, labels] = sums.get((sample.name, labels), 0) + sample.value
-    result = Metric(metric.name, metric.documentation, metric.type)
-    # The lines of a histogram's series stay together, in the order of its buckets.
-    result.samples = [
-        Sample(name, dict(labels), value)
-        for (name, labels), value in sorted(
-            sums.items(), key=lambda item: [text for label, text in item[0][1] if label != "le"]
-        )
-    ]
-    return result
+def _add_up(
+    samples: Iterable[Sample], dropped_labels: Collection[str]
+) -> dict[_LabelPairs, dict[tuple[str, str], float]]:
+    """Return the values of each series by name and, in a histogram, bound of the bucket."""
+    series: dict[_LabelPairs, dict[tuple[str, str], float]] = {}
+    left_out = {_BUCKET, *dropped_labels}
+    for sample in samples:
+        labels = tuple([pair for pair in sample.labels.items() if pair[0] not in left_out])
+        values = series.setdefault(labels, {})
+        key = sample.name, sample.labels.get(_BUCKET, "")
+        values[key] = values.get(key, 0) + sample.value
+    return series
+
+
+@functools.cache
+def _page_name(name: str) -> str:
+    is_renamed = name.startswith(":tensorflow:serving:") and not name.endswith(
+        "_example_count_total"
+    )
+    return name.removesuffix("_total") if is_renamed else name
+
+
+def _number_text(number: float) -> str:
+    return repr(float(number)).removesuffix(".0")
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _printable(value: str) -> str:

@@ -17,9 +17,9 @@ from server.metrics.collectors import (
     Gauges,
     Histogram,
     Labels,
-    Page,
     RecentError,
     exported_name,
+    render_page,
 )
 from server.metrics.own_collectors import OWN, SERVING, OwnCollectors, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
@@ -324,7 +324,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return the metrics in Prometheus's text format."""
-        return Page(self.collect(), self._dropped_labels).text()
+        return render_page(self.collect(), self._dropped_labels)
 
     def recent_errors(self) -> list[RecentError]:
         """Return the latest errors of requests, the last one first."""

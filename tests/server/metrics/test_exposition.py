@@ -3,7 +3,14 @@
 import pytest
 from prometheus_client.registry import CollectorRegistry
 
-from server.metrics.collectors import MAX_LABEL, MAX_SERIES, Counter, Gauges, Histogram, Page
+from server.metrics.collectors import (
+    MAX_LABEL,
+    MAX_SERIES,
+    Counter,
+    Gauges,
+    Histogram,
+    render_page,
+)
 
 
 @pytest.fixture
@@ -12,7 +19,7 @@ def registry() -> CollectorRegistry:
 
 
 def lines(registry: CollectorRegistry, *dropped_labels: str) -> list[str]:
-    return Page(registry.collect(), dropped_labels).text().decode().splitlines()
+    return render_page(registry.collect(), dropped_labels).decode().splitlines()
 
 
 @pytest.mark.parametrize(
