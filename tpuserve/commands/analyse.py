@@ -10,7 +10,7 @@ from tpuserve.commands import bench_options
 from tpuserve.commands.bench_options import measurement_options
 from tpuserve.commands.common_options import import_ops_option, json_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.path_type import LocalBasePath, MultiValueCommand
+from tpuserve.commands.path_type import LocalPath, MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
@@ -27,7 +27,7 @@ Examples:
 
 
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
-@click.argument("directory", type=LocalBasePath())
+@click.argument("directory", type=LocalPath(file_okay=False))
 @click.option(
     "--goal-ms",
     type=click.FloatRange(min=0, min_open=True),

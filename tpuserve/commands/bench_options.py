@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpuserve.commands.path_type import PatternType
+from tpuserve.commands.path_type import LocalPath, PatternType
 
 if TYPE_CHECKING:
     from tpuserve.bench.benchmark import InputChoice
     from tpuserve.bench.windows import Procedure
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = LocalPath(dir_okay=False)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from tpuserve.commands.common_options import connection_options, json_option, signature_option
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.path_type import MultiValueCommand, OutputPath, PatternType
+from tpuserve.commands.path_type import LocalPath, MultiValueCommand, OutputPath, PatternType
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import TpuserveError
 
@@ -24,6 +23,16 @@ EXIT_DIFFERENT = 1
 EXIT_NOT_COMPARED = 2
 
 _CONCURRENCY_AT_RATE = 64
+
+
+class _CompareCommand(MultiValueCommand):
+    """A command whose every mistake in the arguments has status 2: 1 means different answers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except TpuserveError as error:
+            raise click.UsageError(str(error)) from error
 
 
 def _parse_tolerance(text: str) -> tuple[str, float]:
@@ -67,7 +76,7 @@ def _side_options(command: Command) -> Command:
     return command
 
 
-@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@click.command(cls=_CompareCommand, epilog=_EXAMPLES)
 @click.argument("baseline_url")
 @click.argument("candidate_url", required=False)
 @click.option("--model", required=True, metavar="NAME", help="Name of the model.")
@@ -75,14 +84,14 @@ def _side_options(command: Command) -> Command:
     "--request-log",
     "request_logs",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=LocalPath(),
     metavar="PATH...",
     help="Send the requests in request logs or warm-up files: TFRecord files of PredictionLogs, or "
     "directories of *.tfrecord files.",
 )
 @click.option(
     "--inputs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(dir_okay=False),
     metavar="FILE",
     help="Send these inputs: .npz, .json, or .jsonl with a request in each line. Default without "
     "--request-log: 16 requests with random inputs, for --signature or the default signature.",

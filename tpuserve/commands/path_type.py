@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tpuserve.errors import BasePathNotFound, InvalidSetting
+from tpuserve.errors import BasePathNotFound, InvalidSetting, TpuserveError
 from tpuserve.files import uris
 from tpuserve.saved_model import nearby, proto_file
 
@@ -55,7 +55,7 @@ def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
         return False
     try:
         option.type.convert(value, option, ctx)
-    except click.UsageError:
+    except (click.UsageError, TpuserveError):
         return False
     return True
 
@@ -130,12 +130,12 @@ class SavedModelPath(click.Path):
         return newest
 
 
-class LocalBasePath(click.Path):
-    """The type of an argument that names an existing local directory; a URI is an error."""
+class LocalPath(click.Path):
+    """The type of an argument that names an existing local file or directory; a URI is an error."""
 
-    def __init__(self) -> None:
-        """Define the type so that it checks whether the directory exists."""
-        super().__init__(exists=True, file_okay=False, path_type=Path)
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        """Create a type that checks whether the path exists, and is what may be named."""
+        super().__init__(exists=True, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert the text of the argument to a Path.

@@ -19,7 +19,7 @@ from tpuserve.saved_model.tfrecord import DamagedRecord, read_records
 Method: TypeAlias = Literal["predict", "classify", "regress", "multi_inference"]
 
 METHODS: Sequence[Method] = ("predict", "classify", "regress", "multi_inference")
-_LOG_SUFFIX = ".tfrecord"
+_LOG_SUFFIX, _JSON_SUFFIX = ".tfrecord", ".jsonl"
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,11 @@ def find_log_files(paths: Iterable[Path]) -> list[Source]:
     files: list[Path] = []
     for path in paths:
         found = sorted(path.glob(f"*{_LOG_SUFFIX}")) if path.is_dir() else [path]
+        if path.suffix == _JSON_SUFFIX or (not found and any(path.glob(f"*{_JSON_SUFFIX}"))):
+            raise InvalidInput(
+                f"{path} is a request log in JSON, whose rows are no longer requests. Log without "
+                f"a format, which gives *{_LOG_SUFFIX} files, and name those."
+            )
         if not found:
             raise InvalidInput(
                 f"{path} has no *{_LOG_SUFFIX} file. Name the directory to which the server writes "

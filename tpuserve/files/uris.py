@@ -22,16 +22,16 @@ def absolute_path_or_uri(path: str | os.PathLike[str]) -> str:
 
 
 def why_not_local(path: Path) -> str | None:
-    """Return the error message for a URI where a local directory is required; None for a path."""
+    """Return the error message for a URI where a local path is required; None for a path."""
     match = _URI_AS_PATH.fullmatch(str(path))
     if match is None:
         return None
     scheme, rest = match.groups()
     if scheme.lower() == "file":
-        return f"file:///{rest} is a URI, and a directory is required. Name /{rest}."
+        return f"file:///{rest} is a URI, and a path is required. Name /{rest}."
     uri = f"{scheme}://{rest}"
     return (
         f"{uri} is a URI, which only `tpuserve serve` reads. Copy it to this machine, as Python "
-        f'does with fsspec.filesystem("{scheme}").get("{uri}/", "COPY/", recursive=True), and name '
+        f'does with fsspec.filesystem("{scheme}").get("{uri}", "COPY", recursive=True), and name '
         f"the copy."
     )

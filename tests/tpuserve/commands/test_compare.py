@@ -415,6 +415,19 @@ def test_a_log_without_requests_to_the_model_is_an_error(
     )
 
 
+def test_a_log_in_json_or_in_a_bucket_is_told_with_what_to_do(
+    server: LocalServer, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = log.rename(log.with_suffix(".jsonl"))
+    for path in (lines, lines.parent):
+        text = error_of(capsys, *two(server, "digit", path))
+        assert f"{path} is a request log in JSON, whose rows are no longer requests" in text
+    url = "s3://models/logs/half"
+    assert f"{url} is a URI, which" in error_of(
+        capsys, server.rest_url, server.grpc_url, "--model", "half", "--request-log", url
+    )
+
+
 def test_requests_that_both_sides_refuse_compare_nothing(
     server: LocalServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

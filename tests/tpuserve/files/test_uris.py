@@ -1,4 +1,4 @@
-"""URIs stay as they are, and are refused with the way to a copy where a directory is needed."""
+"""URIs stay as they are, and are refused with the way to a copy where a path is needed."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ def test_a_path_becomes_absolute(path: str | Path) -> None:
     assert uris.why_not_local(Path(path)) is None
 
 
-def test_a_uri_in_place_of_a_directory_is_told_with_the_copy_to_make() -> None:
+def test_a_uri_in_place_of_a_path_is_told_with_the_copy_to_make() -> None:
     assert uris.why_not_local(Path("gs://models/half/1")) == (
         "gs://models/half/1 is a URI, which only `tpuserve serve` reads. Copy it to this machine, "
-        'as Python does with fsspec.filesystem("gs").get("gs://models/half/1/", "COPY/", '
+        'as Python does with fsspec.filesystem("gs").get("gs://models/half/1", "COPY", '
         "recursive=True), and name the copy."
     )
     assert uris.why_not_local(Path("file:///models/half/1")) == (
-        "file:///models/half/1 is a URI, and a directory is required. Name /models/half/1."
+        "file:///models/half/1 is a URI, and a path is required. Name /models/half/1."
     )
