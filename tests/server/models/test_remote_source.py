@@ -12,6 +12,7 @@ from server.models import manager
 from server.models.config_manager import ModelConfigManager
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
+from server.models.residency import Residency
 from server.models.servable_loader import Retries
 from server.servables.servable import Model, State
 from server.storage.keras_exporter import KerasExporter
@@ -32,13 +33,16 @@ class Models:
         web_server: WebServer,
         listing_wait_seconds: float = 120,
         exporter: KerasExporter | None = None,
+        residency: Residency | None = None,
     ) -> None:
         self.site, self.cache = directory / "site", directory / "cache"
         self.web_server = web_server
         self.loaded_texts: list[str] = []
         retries = Retries(count=0, interval_seconds=0.1)
         remote_models = RemoteModels(ModelCache(self.cache, 0), exporter)
-        self.manager = Manager(self.load, retries=retries, downloader=remote_models)
+        self.manager = Manager(
+            self.load, retries=retries, downloader=remote_models, residency=residency
+        )
         self.source = FileSystemSource(self.manager, remote_models, listing_wait_seconds)
         self.config_manager = ModelConfigManager(self.manager, self.source)
 
@@ -83,6 +87,25 @@ def test_versions_are_downloaded_loaded_and_replaced(models: Models) -> None:
     models.wait(lambda: models.manager.is_available("half", 2))
     models.wait(lambda: models.manager.status("half", 1)[0].state is State.END)
     assert models.loaded_texts == ["first", "second"]
+
+
+def test_a_lazy_version_is_downloaded_once_by_its_first_request(
+    tmp_path: Path, web_server: WebServer
+) -> None:
+    residency = Residency()
+    residency.configure(["half"])
+    models = Models(tmp_path, web_server, residency=residency)
+    write_version(models.site / "half" / "1", "first")
+    models.config_manager.start(models.config("half"))
+    assert not models.cache.exists()
+    with models.manager.get_servable_handle("half") as servable:
+        assert servable.version == 1
+    assert models.manager.unload_idle("half")
+    models.wait(lambda: models.manager.status("half", 1)[0].state is State.START)
+    shutil.rmtree(models.site / "half")
+    with models.manager.get_servable_handle("half"):
+        assert models.loaded_texts == ["first", "first"]
+    models.manager.close(60)
 
 
 def test_a_base_path_is_listed_again_after_no_thread_could_list_it(models: Models) -> None:
