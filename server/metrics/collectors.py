@@ -237,8 +237,8 @@ def render_page(metrics: Iterable[Metric], dropped_labels: Collection[str] = ())
     """Return metrics in Prometheus's text format, in the order of their names.
 
     Series that agree without the dropped labels are added up. prometheus_client's own function
-    takes three times as long, adds "_total" to the names of TensorFlow Serving's counters, and writes
-    whole numbers as fractions.
+    takes three times as long, adds "_total" to the names of TensorFlow Serving's counters, and
+    writes whole numbers as fractions.
     """
     lines = []
     for metric in sorted(metrics, key=lambda metric: metric.name):
