@@ -1,6 +1,12 @@
-"""Decides from past latencies whether the next request of a route runs in the event loop."""
+"""Decides from past latencies whether the next request of a route runs in the event loop.
+
+The event loop of gRPC is the thread that polls for its events.
+"""
 
 import math
+
+MAX_INLINE_BYTES = 4096
+"""The event loop runs a model only for requests of at most this size: larger ones take longer."""
 
 # A request that takes less than this many seconds is quick: to hand it to a thread and back would
 # take longer than to run it.

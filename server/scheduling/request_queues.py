@@ -148,13 +148,11 @@ class RequestQueues:
           The ticket of a request of the same frontend, which the calling thread must run next; None
           if there is no such request.
         """
-        now = self._clock()
-        with self._lock:
-            ticket.queue.end_run(ticket, now)
-            if not self._backlog:
-                return None
-            started = self._start_waiting(now)
-        return self._hand_over(started, ticket.pool)
+        return self._hand_over(self._end_run(ticket), ticket.pool)
+
+    def end(self, ticket: Ticket) -> None:
+        """Record that a request has run, and let other threads run those that may run now."""
+        self._hand_over(self._end_run(ticket), None)
 
     def run(self, ticket: RunnableTicket) -> None:
         """Run a request that has left its queue, and then the queued requests that may run next."""
@@ -355,6 +353,13 @@ class RequestQueues:
         if was_enqueued and not queue.waiting:
             del self._backlog[queue]
         return was_enqueued
+
+    def _end_run(self, ticket: Ticket) -> list[Ticket]:
+        """Record that a request has run, and dequeue the requests that may run now."""
+        now = self._clock()
+        with self._lock:
+            ticket.queue.end_run(ticket, now)
+            return self._start_waiting(now) if self._backlog else []
 
     def _start_waiting(self, now: float) -> list[Ticket]:
         """Dequeue the requests that may run now, in fair order, and record that they run."""

@@ -17,14 +17,14 @@ from starlette.types import Receive, Scope
 
 from server.admission.admission import AdmissionController, network_of_host
 from server.admission.cancellation import Cancellation
-from server.admission.latency_tracker import LatencyTracker
+from server.admission.latency_tracker import MAX_INLINE_BYTES, LatencyTracker
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.frontends.rest import errors, origins
 from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.path_cache import MAX_STORED_PATH, MAX_STORED_PATHS
 from server.frontends.rest.dispatch.router import Route, Router
-from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES, Workers
+from server.frontends.rest.dispatch.workers import Workers
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.request_body import (
     RequestBodyReader,

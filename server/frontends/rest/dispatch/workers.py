@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from server.admission.latency_tracker import LatencyTracker
+from server.admission.latency_tracker import MAX_INLINE_BYTES, LatencyTracker
 from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from server.process.thread_pool import ThreadPool
@@ -19,9 +19,6 @@ from tpuserve.errors import TpuserveError
 
 Result = TypeVar("Result")
 
-# The event loop runs a model only for requests of at most this number of bytes, because larger
-# requests take longer and would delay other requests.
-MAX_INLINE_BYTES = 4096
 # A request with more bytes than this is large. A model limits how many of its requests run at the
 # same time.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
@@ -180,9 +177,7 @@ class Workers:
 
         The queued requests that may run next are started, in threads.
         """
-        following = self._queues.finish(ticket)
-        if following is not None:
-            following.start()
+        self._queues.end(ticket)
 
     def close(self) -> None:
         """Stop the threads. Functions that have not begun are never run."""
