@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
@@ -192,8 +192,16 @@ class CallExecutor(ABC):
         """
         return
 
+    def move(self, messages: Iterator[bytes], call: object) -> NoReturn:
+        """End the handler of a call that has met WouldBlock, to call it again in another thread.
+
+        Raises:
+          CallMoved: always. The handler must let this exception propagate.
+        """
+        raise AssertionError("only an executor that moves calls runs them as NonBlocking")
+
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return the state that the handler of a suspended call has passed to `suspend`.
+        """Return the state that the handler of a call has passed to `suspend` or `move`.
 
         The handler calls this method first, to learn whether it is called for the second time.
         """
@@ -253,9 +261,7 @@ class CallExecutor(ABC):
         if ticket is None:
             return
         self._current.ticket = None
-        following = self._queues.finish(ticket)
-        if following is not None:
-            following.start()
+        self._queues.end(ticket)
 
     def _block(self, ticket: BlockingTicket) -> None:
         """Wait until a queued call may run or is refused."""
@@ -276,8 +282,3 @@ class CallExecutor(ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """End the threads of the executor. The caller must have stopped the gRPC server."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The current number of threads of the executor."""

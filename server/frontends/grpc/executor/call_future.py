@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+from server.frontends.grpc.executor.suspension import CallMoved, CallSuspended, ResumingThread
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class CallFuture:
         CallSuspended; None if the handler never raises it.
     """
 
-    __slots__ = ("_args", "_callbacks", "_function", "_is_done", "_resuming_thread")
+    __slots__ = ("_args", "_callbacks", "_function", "is_done", "_resuming_thread")
 
     def __init__(
         self,
@@ -32,18 +32,21 @@ class CallFuture:
         self._function = function
         self._args = args
         self._callbacks: list[Callable[[CallFuture], object]] = []
-        self._is_done = False
+        self.is_done = False
 
     def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
         """Call a function with this future when the call is done; at once if it is done already."""
         self._callbacks.append(callback)
-        if self._is_done:
+        if self.is_done:
             self._call_callbacks()
 
     def run(self) -> None:
         """Call the function of the future in the current thread. Log an exception that it raises.
 
         If the handler of the call suspends it, the resuming thread will call `run` again.
+
+        Raises:
+          CallMoved: the caller must let another thread call `run` again.
         """
         try:
             self._function(*self._args)
@@ -51,12 +54,14 @@ class CallFuture:
             assert self._resuming_thread is not None, "the handler may not suspend the call"
             self._resuming_thread.resume_when_complete(self, suspended)
             return
+        except CallMoved:
+            raise
         except BaseException:
             # Catch every exception: even SystemExit must not end the current thread, which runs
             # other calls afterwards.
             logger.exception("a call has failed")
         self._args = ()
-        self._is_done = True
+        self.is_done = True
         self._call_callbacks()
 
     def _call_callbacks(self) -> None:

@@ -1,4 +1,4 @@
-"""The executor whose threads poll grpcio's completion queue themselves.
+"""The executor whose thread polls grpcio's completion queue itself.
 
 With its public API, grpcio polls for events in one thread, and hands each call to another thread
 twice: when the call begins, and when its message has arrived.
@@ -9,13 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
+from server.admission.latency_tracker import MAX_INLINE_BYTES, LatencyTracker
 from server.admission.memory_budget import MemoryReservation
+from server.admission.nonblocking import NonBlocking
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -25,7 +27,7 @@ from server.frontends.grpc.executor.call_executor import (
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import CancellableCall, StalledCallLimits
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
-from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+from server.frontends.grpc.executor.suspension import CallMoved, CallSuspended, ResumingThread
 from server.process.thread_pool import ThreadPool
 from server.request import CLOCK, RequestContext
 from server.scheduling.request_queues import RequestQueues
@@ -35,16 +37,23 @@ from tpuserve.errors import TpuserveError
 
 # How long a thread waits for an event of the completion queue, in seconds.
 _POLL_SECONDS = 1.0
-_MAX_OTHER_THREADS = 4096
+# The number of threads does not limit the calls that run: the queues of the models do that.
+_MAX_WORKERS = 4096
+# The interval at which the thread that polls is watched while it runs calls, in seconds.
+_TICK_SECONDS = 0.01
+# The models whose latencies are stored for a method. Clients can make up names.
+_MAX_TRACKERS = 1000
+_RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 
 logger = logging.getLogger(__name__)
 
 
 class CompletionQueueThreadPool(CallExecutor):
-    """Runs calls in threads that poll gRPC's completion queue for events.
+    """Runs calls when gRPC's completion queue has their messages.
 
-    The number of calls that run at the same time is limited. When all threads run calls, the pool
-    adds a thread that polls, so that quick methods are always answered.
+    One thread polls the queue. It also runs small calls that are probably quick or only wait for
+    their batch, because Python runs one thread at a time, and to hand a call over takes longer than
+    to run it. Workers run the others. While a call holds up the thread that polls, another polls.
     """
 
     def __init__(
@@ -56,24 +65,25 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> None:
         super().__init__(max_concurrent_calls, limits, queues, default_timeout_ms)
         self._server_state: Any = None
-        self._threads: list[threading.Thread] = []
-        self._running = 0
+        self._poller = threading.Thread(target=self._poll, name="grpc-poll", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="grpc-poll-watch", daemon=True)
+        # When the thread that polls has begun to handle an event, in seconds; None while it waits.
+        self._busy_since: float | None = None
+        self._has_been_busy = threading.Event()
+        self._is_closed = threading.Event()
         self._resuming_thread = ResumingThread()
-        # The threads for queued gRPC calls that may run because a REST request has ended. Such a
-        # call must not run in the thread of the REST request.
-        self._other_threads = ThreadPool(_MAX_OTHER_THREADS, "grpc-queued")
-        self._lock = threading.Lock()
+        self._workers = ThreadPool(_MAX_WORKERS, "grpc-worker")
 
     def start(self, server: grpc.Server) -> None:
-        """Start a grpc.Server that was created with this executor, and the first threads."""
+        """Start a grpc.Server that was created with this executor, and the threads."""
         state = self._server_state = server._state
         with state.lock:
             state.server.start()
             state.stage = _server._ServerStage.STARTED
             _server._request_call(state)
         self._resuming_thread.start()
-        for _ in range(2):
-            self._add_thread()
+        self._poller.start()
+        self._watcher.start()
         self._reaper.start()
         self.unread_responses.start()
 
@@ -92,7 +102,8 @@ class CompletionQueueThreadPool(CallExecutor):
         elif pool is not None:
             behavior.dispatch = lambda future, message: pool.run_soon(future.run)
         else:
-            behavior.dispatch = partial(self._run_or_queue, read_model_name)
+            trackers: dict[str, LatencyTracker] = {}
+            behavior.dispatch = partial(self._run_or_queue, read_model_name, trackers)
         behavior.admission = admission
 
     def submit(
@@ -204,12 +215,18 @@ class CompletionQueueThreadPool(CallExecutor):
         The arguments and the exception are those of `CallExecutor.suspend`.
         """
         if isinstance(messages, _ReceivedMessage):
-            messages.suspended_call = call
+            messages.unfinished_call = call
             raise CallSuspended(pending, messages.request.model if messages.request else "")
 
+    def move(self, messages: Iterator[bytes], call: object) -> NoReturn:
+        """Let the handler of a call run again in a thread that may block, by raising CallMoved."""
+        assert isinstance(messages, _ReceivedMessage)
+        messages.unfinished_call = call
+        raise CallMoved
+
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return the state that the handler of a suspended call has passed to `suspend`."""
-        return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
+        """Return the state that the handler of a call has passed to `suspend` or `move`."""
+        return messages.unfinished_call if isinstance(messages, _ReceivedMessage) else None
 
     def wait_for_turn(
         self,
@@ -241,35 +258,33 @@ class CompletionQueueThreadPool(CallExecutor):
         """End the threads of the executor. The caller must have stopped the gRPC server."""
         self._reaper.close()
         self.unread_responses.close()
-        self._other_threads.shutdown(wait=False)
+        self._workers.shutdown(wait=False)
+        self._is_closed.set()
+        self._has_been_busy.set()
         if self._server_state is not None:
             self._server_state.completion_queue.shutdown()
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join(_POLL_SECONDS)
+            self._poller.join(_POLL_SECONDS)
+            self._watcher.join(_POLL_SECONDS)
         self._resuming_thread.close(_POLL_SECONDS)
 
-    @property
-    def size(self) -> int:
-        """The number of polling threads.
-
-        The number is one more than the highest number of simultaneous calls so far, but at least
-        two.
-        """
-        return len(self._threads)
-
     def _run_or_queue(
-        self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
+        self,
+        read_model_name: ReadModelName,
+        trackers: dict[str, LatencyTracker],
+        future: CallFuture,
+        message: "_ReceivedMessage",
     ) -> None:
-        """Run a call now if its model may run another request; otherwise queue the call."""
+        """Run a call if its model may run another request; otherwise queue the call."""
+        raw = message.raw or b""
         request = message.request = self.make_request(
             message,
             message.context,
             None if message.admitted is None else message.admitted.memory,
-            read_model_name(message.raw or b""),
+            read_model_name(raw),
         )
-        ticket = _CallTicket(request, self, future, message)
+        is_small = len(raw) <= MAX_INLINE_BYTES
+        tracker = _find_tracker(trackers, request.model) if is_small else None
+        ticket = _CallTicket(request, self, future, message, tracker)
         try:
             is_queued = not self._queues.submit(ticket)
         except TpuserveError as error:
@@ -278,16 +293,32 @@ class CompletionQueueThreadPool(CallExecutor):
         if is_queued:
             self._dequeue_when_cancelled(ticket)
             CLOCK.watch(request)
-            return
-        with self._lock:
-            self._running += 1
-            if self._running >= len(self._threads):
-                self._try_to_add_thread()
+        elif tracker is None or threading.current_thread() is not self._poller:
+            self._run_in_worker(ticket)
+        elif tracker.is_quick:
+            self._run_here(ticket, _RUN)
+        elif self._queues.only_waits(request.model) and len(self._server_state.rpc_states) > 1:
+            # A call that is the only one needs no batch: a worker may run it alone.
+            self._run_here(ticket, _WAIT)
+        else:
+            self._run_in_worker(ticket)
+
+    def _run_here(self, ticket: "_CallTicket", nonblocking: NonBlocking) -> None:
+        """Run a call in the thread that polls, or in a worker if it must wait or run long."""
         try:
-            self._queues.run(ticket)
-        finally:
-            with self._lock:
-                self._running -= 1
+            with nonblocking:
+                ticket.run()
+        except CallMoved:
+            self._run_in_worker(ticket)
+        else:
+            self._queues.end(ticket)
+
+    def _run_in_worker(self, ticket: "_CallTicket") -> None:
+        try:
+            ticket.start()
+        except Exception:
+            self._queues.end(ticket)
+            raise
 
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
         """Let a queued call leave the queue as soon as its client cancels it."""
@@ -305,47 +336,52 @@ class CompletionQueueThreadPool(CallExecutor):
                 return
         cancellation.cancel()
 
-    def _try_to_add_thread(self) -> None:
-        try:
-            self._add_thread()
-        except RuntimeError as error:
-            # Go on with the existing threads if the system cannot start another one. Calls that
-            # arrive while all of them are busy then wait longer.
-            logger.warning(
-                "%s: only %d of %d gRPC threads run",
-                error,
-                len(self._threads),
-                self._max_concurrent_calls,
-            )
-
-    def _add_thread(self) -> None:
-        name = f"grpc-{len(self._threads)}"
-        thread = threading.Thread(target=self._poll, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
     def _poll(self) -> None:
-        while self._poll_once():
-            pass
+        while (event := self._wait_for_event()) is not None:
+            self._busy_since = time.monotonic()
+            if not self._has_been_busy.is_set():
+                self._has_been_busy.set()
+            self._process(event)
+            self._busy_since = None
 
-    def _poll_once(self) -> bool:
-        """Handle the next event of the completion queue, if one arrives within `_POLL_SECONDS`."""
+    def _watch(self) -> None:
+        """Poll in this thread while an event holds up the thread that polls."""
+        while self._has_been_busy.wait():
+            self._has_been_busy.clear()
+            if self._is_closed.wait(_TICK_SECONDS):
+                return
+            since = self._busy_since
+            if since is None:
+                continue
+            self._has_been_busy.set()
+            while self._busy_since == since and time.monotonic() - since > _TICK_SECONDS:
+                event = self._wait_for_event()
+                if event is None:
+                    return
+                self._process(event)
+
+    def _wait_for_event(self) -> Any:
+        """Return the next event of the completion queue; None after its end.
+
+        An event without a tag, after `_POLL_SECONDS`, says that no other has come.
+        """
         state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
-        completion_type = event.completion_type
-        if completion_type == cygrpc.CompletionType.queue_shutdown:
-            return False
+        if event.completion_type == cygrpc.CompletionType.queue_shutdown:
+            return None
         if state.server_deallocated:
             _server._begin_shutdown_once(state)
-        if completion_type != cygrpc.CompletionType.queue_timeout:
-            self._process(event)
-        return True
+        return event
 
     def _process(self, event: Any) -> None:
+        if event.completion_type == cygrpc.CompletionType.queue_timeout:
+            return
         try:
             if not _server._process_event_and_continue(self._server_state, event):
                 # After the last event of a server that was stopped, shut down the completion queue,
-                # which ends the other threads.
+                # which ends the threads.
+                self._is_closed.set()
+                self._has_been_busy.set()
                 self._server_state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC cannot be handled")
@@ -376,7 +412,7 @@ class _ReceivedMessage:
         "received_ns",
         "refusal",
         "state",
-        "suspended_call",
+        "unfinished_call",
     )
 
     def __init__(self, event: Any, state: Any, peer_name: str) -> None:
@@ -387,7 +423,7 @@ class _ReceivedMessage:
         self.request: RequestContext | None = None
         self.received_ns = 0
         self.refusal: TpuserveError | None = None
-        self.suspended_call: object = None
+        self.unfinished_call: object = None
         self.queue_refusal: TpuserveError | None = None
 
     @property
@@ -424,7 +460,7 @@ class _ReceivedMessage:
 class _CallTicket(RunnableTicket):
     """The entry of a call in `RequestQueues`, in which the call waits until it may run."""
 
-    __slots__ = ("_executor", "future", "message")
+    __slots__ = ("_executor", "_tracker", "future", "message")
 
     def __init__(
         self,
@@ -432,17 +468,22 @@ class _CallTicket(RunnableTicket):
         executor: CompletionQueueThreadPool,
         future: CallFuture,
         message: _ReceivedMessage,
+        tracker: LatencyTracker | None,
     ) -> None:
         super().__init__(request, executor._run_pool)
+        self._tracker = tracker
         self._executor = executor
         self.future = future
         self.message = message
 
     def start(self) -> None:
-        self._executor._other_threads.run_soon(self._executor._queues.run, self)
+        self._executor._workers.run_soon(self._executor._queues.run, self)
 
     def run(self) -> None:
+        began = time.perf_counter()
         self.future.run()
+        if self._tracker is not None and self.future.is_done:
+            self._tracker.record(time.perf_counter() - began)
 
     def refuse(self, error: TpuserveError) -> None:
         # Run the handler, which ends the call with the error: only the handler removes the call
@@ -450,6 +491,15 @@ class _CallTicket(RunnableTicket):
         CLOCK.unwatch(self.context)
         self.message.queue_refusal = error
         self.future.run()
+
+
+def _find_tracker(trackers: dict[str, LatencyTracker], model: str) -> LatencyTracker:
+    tracker = trackers.get(model)
+    if tracker is None:
+        if len(trackers) >= _MAX_TRACKERS:
+            trackers.clear()
+        tracker = trackers[model] = LatencyTracker()
+    return tracker
 
 
 def _run_now(future: CallFuture, message: _ReceivedMessage) -> None:

@@ -64,6 +64,7 @@ _SERVER_STATE_NAMES = (
     "due",
     "completion_queue.poll",
     "server_deallocated",
+    "rpc_states",
 )
 _MESSAGE = b"a message"
 

@@ -29,6 +29,13 @@ class CallSuspended(BaseException):
         self.model = model
 
 
+class CallMoved(BaseException):
+    """The exception with which the handler of a call leaves a thread that must not block.
+
+    The handler runs again from its beginning, in a thread that may block.
+    """
+
+
 class ResumingThread:
     """A thread that runs the handlers of suspended calls again when their results are complete.
 

@@ -13,11 +13,12 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 
 from server.admission.memory_budget import MemoryBudget
+from server.admission.nonblocking import WouldBlock
 from server.frontends.grpc import compression, errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import CallExecutor, ReadModelName
-from server.frontends.grpc.executor.suspension import CallSuspended
+from server.frontends.grpc.executor.suspension import CallMoved, CallSuspended
 from server.frontends.grpc.observability import CallObserver
 from server.process.thread_pool import ThreadPool
 from server.request import CLOCK
@@ -81,7 +82,7 @@ class UnaryMethod:
 
 @dataclass(slots=True)
 class _UnaryCall:
-    """The variables of a call that the handler needs again after the call has waited for a batch.
+    """The variables of a call that the handler needs again when it is called for the second time.
 
     Attributes:
       context: the state of the call, which metrics and logs read.
@@ -89,12 +90,14 @@ class _UnaryCall:
       admitted: the record that `CallAdmission.admit` has returned for the call; None if the call
         has no message or the method has no admission control.
       pending: the serialised response, which is complete later; None for a call that does not wait.
+      content: the decompressed message of a call that must run in another thread; otherwise None.
     """
 
     context: CallContext
     num_bytes: int = 0
     admitted: AdmittedCall | None = None
     pending: Pending[bytes] | None = None
+    content: bytes | memoryview | None = None
 
     def release(self) -> None:
         """Count the call as no longer in flight, and release its memory."""
@@ -177,6 +180,8 @@ class UnaryHandler:
         try:
             if running.pending is not None:
                 reply = running.pending.finish()
+            elif running.content is not None:
+                reply = self._run(messages, running, running.content)
             else:
                 reply = self._answer(messages, context, running)
             if len(reply) >= _MIN_COUNTED_BYTES:
@@ -185,7 +190,7 @@ class UnaryHandler:
                 call.request.memory.resize(2 * len(reply))
                 unsent_bytes = len(reply)
             return reply
-        except CallSuspended:
+        except (CallSuspended, CallMoved):
             is_over = False
             raise
         except TpuserveError as error:
@@ -263,7 +268,18 @@ class UnaryHandler:
         content = compression.decompress(
             message, environment.max_message_bytes, memory, call.request.check
         )
-        result = self._method.function(content, call)
+        return self._run(messages, running, content)
+
+    def _run(
+        self, messages: Iterator[bytes], running: _UnaryCall, content: bytes | memoryview
+    ) -> bytes:
+        """Call the function of the method, and return the serialised response."""
+        executor = self._executor
+        try:
+            result = self._method.function(content, running.context)
+        except WouldBlock:
+            running.content = content
+            executor.move(messages, running)
         if isinstance(result, Pending):
             running.pending = result
             executor.suspend(messages, running, result)

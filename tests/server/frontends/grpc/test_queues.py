@@ -145,3 +145,12 @@ def test_cancelled_call_leaves_room_in_the_queue(start: Any) -> None:
     following = server.begin_waiting()
     server.slow.gate.set()
     assert [call.code() for call in (running, following)] == [grpc.StatusCode.OK] * 2
+
+
+def test_call_that_needs_a_run_of_its_own_is_answered_beside_one_that_waits(start: Any) -> None:
+    server = start(RunLimits(max_concurrent_runs=8, only_waits=True))
+    waiting = server.begin("slow")
+    assert server.slow.has_begun.wait(30)
+    assert [server.begin("quick").code() for _ in range(3)] == [grpc.StatusCode.OK] * 3
+    server.slow.gate.set()
+    assert waiting.code() is grpc.StatusCode.OK

@@ -1,4 +1,4 @@
-"""The polling pool answers a call in the thread that receives the call's message."""
+"""The polling pool answers quick calls in the thread that polls, and others in workers."""
 
 import gc
 import threading
@@ -16,7 +16,6 @@ from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 from server.process.thread_pool import ThreadPool
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.run_limits import RunLimits
-from server.scheduling.ticket import RunnableTicket
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -38,9 +37,11 @@ class Echo:
         self.gate = threading.Event()
         self.gate.set()
         self.messages: list[bytes | None] = []
+        self.threads: list[str] = []
 
     def answer(self, message: bytes | None) -> bytes:
         self.messages.append(message)
+        self.threads.append(threading.current_thread().name)
         self.begun_calls.release()
         assert self.gate.wait(10)
         if message == b"fail":
@@ -78,12 +79,14 @@ def serving(
     executor.shutdown()
 
 
-def test_calls_in_sequence_use_the_same_threads(echo: Echo) -> None:
-    executor = CompletionQueueThreadPool(1)
-    with serving(echo, executor) as begin:
-        for message in (b"1", b"", b"2" * 10_000):
+def test_small_calls_run_in_the_thread_that_polls_once_they_are_known_to_be_quick(
+    echo: Echo,
+) -> None:
+    with serving(echo, CompletionQueueThreadPool(1)) as begin:
+        for message in (*[b"1"] * 20, b"", b"2" * 10_000):
             assert begin([message]).result() == b"echo " + message
-        assert executor.size == 2
+    # The first eight calls show how long a call takes.
+    assert echo.threads == ["grpc-worker_0"] * 8 + ["grpc-poll"] * 13 + ["grpc-worker_0"]
 
 
 def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
@@ -93,15 +96,12 @@ def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
 
 
 def test_at_most_the_given_number_of_calls_run_at_a_time(echo: Echo) -> None:
-    executor = CompletionQueueThreadPool(3)
-    with serving(echo, executor) as begin:
+    with serving(echo, CompletionQueueThreadPool(3)) as begin:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(7)]
         for _ in range(3):
             assert echo.begun_calls.acquire(timeout=10)
         assert not echo.begun_calls.acquire(timeout=0.1)
-        # Three threads run calls, and one thread waits for events.
-        assert executor.size == 4
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo a"] * 7
 
@@ -156,26 +156,6 @@ def test_thread_survives_a_method_that_raises(echo: Echo) -> None:
         assert begin([b"a"]).result() == b"echo a"
 
 
-class FailingQueues(RequestQueues):
-    """Queues that fail after the run of each call."""
-
-    def run(self, ticket: RunnableTicket) -> None:
-        super().run(ticket)
-        raise RuntimeError("on purpose")
-
-
-def test_call_whose_end_fails_counts_as_running_no_longer(echo: Echo) -> None:
-    executor = CompletionQueueThreadPool(8, queues=FailingQueues())
-    with serving(echo, executor) as begin:
-        for _ in range(3):
-            begin([b"x"]).exception()
-        deadline = time.monotonic() + 30
-        while executor._running:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        assert len(echo.messages) == 3
-
-
 def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
     clock, end = Clock(), threading.Event()
     executor = CompletionQueueThreadPool(1, StalledCallLimits(clock=clock))
@@ -194,7 +174,7 @@ def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
         assert [call.exception().code() for call in stalled] == [grpc.StatusCode.CANCELLED] * 3
         assert begin([b"a"]).result() == b"echo a"
         end.set()
-    assert executor.size == 2
+    assert set(echo.threads) == {"grpc-worker_0"}
 
 
 def alive() -> set[threading.Thread]:
@@ -242,7 +222,7 @@ def test_server_without_references_ends() -> None:
     assert alive() - before
     del server
     # All threads that poll end. The others belong to the executor and end with `shutdown`.
-    others = {"grpc-watch", "grpc-resume", "grpc-queued_0", "grpc-large-response_0"}
+    others = {"grpc-watch", "grpc-resume", "grpc-worker_0", "grpc-large-response_0"}
     assert wait_for(lambda: {thread.name for thread in alive() - before} <= others)
     executor.shutdown()
 
@@ -287,23 +267,20 @@ def test_call_that_its_pool_rejects_is_cancelled_and_the_next_is_answered(echo: 
         assert begin([b"b"]).result() == b"echo b"
 
 
-def test_calls_are_answered_when_no_thread_can_be_started(echo: Echo) -> None:
-    class Few(CompletionQueueThreadPool):
-        def _add_thread(self) -> None:
-            if len(self._threads) == 2:
-                raise RuntimeError("can't start new thread")
-            super()._add_thread()
+def test_call_without_a_worker_is_cancelled_and_runs_no_longer(echo: Echo) -> None:
+    class Closed(ThreadPool):
+        def run_soon(self, *args: Any) -> None:
+            raise RuntimeError("cannot schedule new futures after shutdown")
 
-    executor = Few(8)
-    with serving(echo, executor) as begin:
-        echo.gate.clear()
-        begun = [begin([b"a"]) for _ in range(5)]
-        for _ in range(2):
-            assert echo.begun_calls.acquire(timeout=10)
-        echo.gate.set()
-        assert [call.result() for call in begun] == [b"echo a"] * 5
-        assert executor.size == 2
-        assert wait_for(lambda: not executor._running)
+    queues = RequestQueues()
+    executor = CompletionQueueThreadPool(1, queues=queues)
+    workers = executor._workers
+    with serving(echo, executor) as begin, Closed(1, "closed") as closed:
+        executor._workers = closed
+        assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
+        assert queues.count_in_flight() == {("",): 0}
+        executor._workers = workers
+        assert begin([b"b"]).result() == b"echo b"
 
 
 def test_thread_survives_a_method_that_exits(echo: Echo) -> None:
