@@ -5,7 +5,6 @@ twice: when the call begins, and when its message has arrived.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,6 +24,8 @@ from server.frontends.grpc.executor.call_executor import (
     SendMessage,
 )
 from server.frontends.grpc.executor.call_future import CallFuture
+from server.frontends.grpc.executor.event_poller import EventPoller
+from server.frontends.grpc.executor.received_message import ReceivedMessage
 from server.frontends.grpc.executor.stalled_calls import CancellableCall, StalledCallLimits
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 from server.frontends.grpc.executor.suspension import CallMoved, CallSuspended, ResumingThread
@@ -35,12 +36,10 @@ from server.scheduling.ticket import RunnableTicket
 from server.servables.pending import Pending
 from tpuserve.errors import TpuserveError
 
-# How long a thread waits for an event of the completion queue, in seconds.
-_POLL_SECONDS = 1.0
+# The longest wait for the end of the thread that resumes calls, in seconds.
+_JOIN_SECONDS = 1.0
 # The number of threads does not limit the calls that run: the queues of the models do that.
 _MAX_WORKERS = 4096
-# The interval at which the thread that polls is watched while it runs calls, in seconds.
-_TICK_SECONDS = 0.01
 # The models whose latencies are stored for a method. Clients can make up names.
 _MAX_TRACKERS = 1000
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
@@ -53,7 +52,7 @@ class CompletionQueueThreadPool(CallExecutor):
 
     One thread polls the queue. It also runs small calls that are probably quick or only wait for
     their batch, because Python runs one thread at a time, and to hand a call over takes longer than
-    to run it. Workers run the others. While a call holds up the thread that polls, another polls.
+    to run it. Workers run the others.
     """
 
     def __init__(
@@ -65,12 +64,7 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> None:
         super().__init__(max_concurrent_calls, limits, queues, default_timeout_ms)
         self._server_state: Any = None
-        self._poller = threading.Thread(target=self._poll, name="grpc-poll", daemon=True)
-        self._watcher = threading.Thread(target=self._watch, name="grpc-poll-watch", daemon=True)
-        # When the thread that polls has begun to handle an event, in seconds; None while it waits.
-        self._busy_since: float | None = None
-        self._has_been_busy = threading.Event()
-        self._is_closed = threading.Event()
+        self._poller = EventPoller()
         self._resuming_thread = ResumingThread()
         self._workers = ThreadPool(_MAX_WORKERS, "grpc-worker")
 
@@ -82,8 +76,7 @@ class CompletionQueueThreadPool(CallExecutor):
             state.stage = _server._ServerStage.STARTED
             _server._request_call(state)
         self._resuming_thread.start()
-        self._poller.start()
-        self._watcher.start()
+        self._poller.start(state)
         self._reaper.start()
         self.unread_responses.start()
 
@@ -126,7 +119,7 @@ class CompletionQueueThreadPool(CallExecutor):
             a thread.
         """
         call, reaper = event.call, self._reaper
-        message = _ReceivedMessage(event, state, reaper.track(call))
+        message = ReceivedMessage(event, state, reaper.track(call))
         future = CallFuture(
             run,
             (target, event, state, behavior, lambda: message, *serializers),
@@ -165,7 +158,7 @@ class CompletionQueueThreadPool(CallExecutor):
         If the call came through `submit`, the method does not block: `submit` runs a call only when
         its message has arrived.
         """
-        if messages.__class__ is _ReceivedMessage:
+        if messages.__class__ is ReceivedMessage:
             return next(messages, None)
         return super().receive_first(messages, call)
 
@@ -180,7 +173,7 @@ class CompletionQueueThreadPool(CallExecutor):
         If the call came through `submit`, its message has arrived already, and the executor has
         already admitted or refused the call.
         """
-        if isinstance(messages, _ReceivedMessage):
+        if isinstance(messages, ReceivedMessage):
             if messages.refusal is not None:
                 raise messages.refusal
             return next(messages, None), messages.admitted
@@ -191,19 +184,19 @@ class CompletionQueueThreadPool(CallExecutor):
 
         The arrival of the message is recorded only for a call that came through `submit`.
         """
-        if isinstance(messages, _ReceivedMessage):
+        if isinstance(messages, ReceivedMessage):
             return messages.received_ns
         return super().received_ns(messages)
 
     def peer_name(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> str:
         """Return the name of the client of a call, which `submit` has found out already."""
-        if isinstance(messages, _ReceivedMessage):
+        if isinstance(messages, ReceivedMessage):
             return messages.peer_name
         return super().peer_name(messages, context)
 
     def first_context(self, messages: Iterator[bytes]) -> RequestContext:
         """Return the context of a call: that with which it was queued, if it was."""
-        if isinstance(messages, _ReceivedMessage) and messages.request is not None:
+        if isinstance(messages, ReceivedMessage) and messages.request is not None:
             return messages.request
         return super().first_context(messages)
 
@@ -214,19 +207,19 @@ class CompletionQueueThreadPool(CallExecutor):
 
         The arguments and the exception are those of `CallExecutor.suspend`.
         """
-        if isinstance(messages, _ReceivedMessage):
+        if isinstance(messages, ReceivedMessage):
             messages.unfinished_call = call
             raise CallSuspended(pending, messages.request.model if messages.request else "")
 
     def move(self, messages: Iterator[bytes], call: object) -> NoReturn:
         """Let the handler of a call run again in a thread that may block, by raising CallMoved."""
-        assert isinstance(messages, _ReceivedMessage)
+        assert isinstance(messages, ReceivedMessage)
         messages.unfinished_call = call
         raise CallMoved
 
     def resume(self, messages: Iterator[bytes]) -> Any:
         """Return the state that the handler of a call has passed to `suspend` or `move`."""
-        return messages.unfinished_call if isinstance(messages, _ReceivedMessage) else None
+        return messages.unfinished_call if isinstance(messages, ReceivedMessage) else None
 
     def wait_for_turn(
         self,
@@ -240,7 +233,7 @@ class CompletionQueueThreadPool(CallExecutor):
         A call that came through `submit` need not wait, because the executor runs its handler only
         when it may run.
         """
-        if not isinstance(messages, _ReceivedMessage):
+        if not isinstance(messages, ReceivedMessage):
             return super().wait_for_turn(messages, context, memory, read_model_name)
         if messages.queue_refusal is not None:
             raise messages.queue_refusal
@@ -259,20 +252,15 @@ class CompletionQueueThreadPool(CallExecutor):
         self._reaper.close()
         self.unread_responses.close()
         self._workers.shutdown(wait=False)
-        self._is_closed.set()
-        self._has_been_busy.set()
-        if self._server_state is not None:
-            self._server_state.completion_queue.shutdown()
-            self._poller.join(_POLL_SECONDS)
-            self._watcher.join(_POLL_SECONDS)
-        self._resuming_thread.close(_POLL_SECONDS)
+        self._poller.close()
+        self._resuming_thread.close(_JOIN_SECONDS)
 
     def _run_or_queue(
         self,
         read_model_name: ReadModelName,
         trackers: dict[str, LatencyTracker],
         future: CallFuture,
-        message: "_ReceivedMessage",
+        message: ReceivedMessage,
     ) -> None:
         """Run a call if its model may run another request; otherwise queue the call."""
         raw = message.raw or b""
@@ -293,7 +281,7 @@ class CompletionQueueThreadPool(CallExecutor):
         if is_queued:
             self._dequeue_when_cancelled(ticket)
             CLOCK.watch(request)
-        elif tracker is None or threading.current_thread() is not self._poller:
+        elif tracker is None or not self._poller.is_current:
             self._run_in_worker(ticket)
         elif tracker.is_quick:
             self._run_here(ticket, _RUN)
@@ -336,126 +324,6 @@ class CompletionQueueThreadPool(CallExecutor):
                 return
         cancellation.cancel()
 
-    def _poll(self) -> None:
-        while (event := self._wait_for_event()) is not None:
-            self._busy_since = time.monotonic()
-            if not self._has_been_busy.is_set():
-                self._has_been_busy.set()
-            self._process(event)
-            self._busy_since = None
-
-    def _watch(self) -> None:
-        """Poll in this thread while an event holds up the thread that polls."""
-        while self._has_been_busy.wait():
-            self._has_been_busy.clear()
-            if self._is_closed.wait(_TICK_SECONDS):
-                return
-            since = self._busy_since
-            if since is None:
-                continue
-            self._has_been_busy.set()
-            while self._busy_since == since and time.monotonic() - since > _TICK_SECONDS:
-                event = self._wait_for_event()
-                if event is None:
-                    return
-                self._process(event)
-
-    def _wait_for_event(self) -> Any:
-        """Return the next event of the completion queue; None after its end.
-
-        An event without a tag, after `_POLL_SECONDS`, says that no other has come.
-        """
-        state = self._server_state
-        event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
-        if event.completion_type == cygrpc.CompletionType.queue_shutdown:
-            return None
-        if state.server_deallocated:
-            _server._begin_shutdown_once(state)
-        return event
-
-    def _process(self, event: Any) -> None:
-        if event.completion_type == cygrpc.CompletionType.queue_timeout:
-            return
-        try:
-            if not _server._process_event_and_continue(self._server_state, event):
-                # After the last event of a server that was stopped, shut down the completion queue,
-                # which ends the threads.
-                self._is_closed.set()
-                self._has_been_busy.set()
-                self._server_state.completion_queue.shutdown()
-        except Exception:
-            logger.exception("an event of gRPC cannot be handled")
-            self._recover(event)
-
-    def _recover(self, event: Any) -> None:
-        """After an exception in the handling of an event, let the server accept further calls."""
-        state = self._server_state
-        if event.tag is not _server._REQUEST_CALL_TAG:
-            return
-        with state.lock:
-            if state.stage is _server._ServerStage.STARTED and event.tag not in state.due:
-                _server._request_call(state)
-        if event.success:
-            # Cancel the call that the event began, because no handler will answer it.
-            event.call.cancel()
-
-
-class _ReceivedMessage:
-    """The request message of a call, and the data that the executor keeps about the call."""
-
-    __slots__ = (
-        "_event",
-        "admitted",
-        "request",
-        "peer_name",
-        "queue_refusal",
-        "received_ns",
-        "refusal",
-        "state",
-        "unfinished_call",
-    )
-
-    def __init__(self, event: Any, state: Any, peer_name: str) -> None:
-        self._event = event
-        self.state = state
-        self.peer_name = peer_name
-        self.admitted: AdmittedCall | None = None
-        self.request: RequestContext | None = None
-        self.received_ns = 0
-        self.refusal: TpuserveError | None = None
-        self.unfinished_call: object = None
-        self.queue_refusal: TpuserveError | None = None
-
-    @property
-    def context(self) -> grpc.ServicerContext:
-        context: grpc.ServicerContext = _server._Context(self._event, self.state, None)
-        return context
-
-    @property
-    def raw(self) -> bytes | None:
-        """The serialised message; None before it has come, and after `__next__` has returned it."""
-        raw: bytes | None = self.state.request
-        return raw
-
-    def admit(self, admission: CallAdmission | None) -> None:
-        message = self.state.request
-        if admission is None or message is None:
-            return
-        try:
-            self.admitted = admission.admit(message, self.peer_name)
-        except TpuserveError as error:
-            self.refusal = error
-
-    def __iter__(self) -> "_ReceivedMessage":
-        return self
-
-    def __next__(self) -> bytes:
-        message: bytes | None = self.state.request
-        if message is None:
-            raise StopIteration
-        self.state.request = None
-        return message
-
 
 class _CallTicket(RunnableTicket):
     """The entry of a call in `RequestQueues`, in which the call waits until it may run."""
@@ -467,7 +335,7 @@ class _CallTicket(RunnableTicket):
         request: RequestContext,
         executor: CompletionQueueThreadPool,
         future: CallFuture,
-        message: _ReceivedMessage,
+        message: ReceivedMessage,
         tracker: LatencyTracker | None,
     ) -> None:
         super().__init__(request, executor._run_pool)
@@ -502,6 +370,6 @@ def _find_tracker(trackers: dict[str, LatencyTracker], model: str) -> LatencyTra
     return tracker
 
 
-def _run_now(future: CallFuture, message: _ReceivedMessage) -> None:
+def _run_now(future: CallFuture, message: ReceivedMessage) -> None:
     """Run a call in the current thread, without a limit on running calls."""
     future.run()
