@@ -35,11 +35,16 @@ class LatencyTracker:
         self._remaining_runs = _FIRST_RUNS
         self._fastest = math.inf
 
-    def record(self, seconds: float) -> None:
-        """Record the latency of one request in seconds, and update `is_quick`."""
+    def record(self, seconds: float, *, is_ok: bool = True) -> None:
+        """Record the latency of one request in seconds, and update `is_quick`.
+
+        A request that has failed soon tells nothing about those that run the model.
+        """
+        if not is_ok and seconds < _QUICK_SECONDS:
+            return
         if self.is_quick:
             self._slow_runs = 0 if seconds < _QUICK_SECONDS else self._slow_runs + 1
-            if self._slow_runs == _SLOW_RUNS or seconds >= _VERY_SLOW_SECONDS:
+            if self._slow_runs >= _SLOW_RUNS or seconds >= _VERY_SLOW_SECONDS:
                 self.is_quick = False
                 self._remaining_runs = _RUNS_AFTER_SLOW
             return

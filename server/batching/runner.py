@@ -134,9 +134,9 @@ class BatchingRunner:
         is_unbatched = signature_name in self._unbatched
         if is_unbatched or not self._may_share(inputs):
             nonblocking.check_running_allowed()
-            if is_unbatched:
-                self._context.statistics.count_unbatched()
             with self._slots.occupy(context):
+                if is_unbatched:
+                    self._context.statistics.count_unbatched()
                 return self._direct.start(context, signature_name, inputs, output_names)
         is_alone = self._context.is_optional and nonblocking.running_allowed()
         if is_alone and self._scheduler.try_begin_alone():

@@ -254,12 +254,13 @@ class DataPlane:
             names = " and ".join(sorted(plan.methods))
             timeline.record_version(spec.model, servable.version, names, servable.metagraph)
             packed = example_method.encode(serialized)
-            self._metrics.examples_received(spec.model, len(serialized))
             timeline.end_decoding()
             with self._recording_failure(servable, timeline):
                 outputs = servable.runner.start_multi(
                     context, plan.outputs, {example_method.ALIAS: packed}
                 )
+            # Count no examples of a request that meets WouldBlock: it comes again.
+            self._metrics.examples_received(spec.model, len(serialized))
         except BaseException:
             servable.release()
             raise

@@ -17,6 +17,7 @@ from grpc._cython import cygrpc
 from server.admission.latency_tracker import MAX_INLINE_BYTES, LatencyTracker
 from server.admission.memory_budget import MemoryReservation
 from server.admission.nonblocking import NonBlocking
+from server.frontends.grpc import compression
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_executor import (
     CallExecutor,
@@ -91,7 +92,7 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> None:
         """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         if is_quick:
-            behavior.dispatch = _run_now
+            behavior.dispatch = self._run_quick
         elif pool is not None:
             behavior.dispatch = lambda future, message: pool.run_soon(future.run)
         else:
@@ -270,8 +271,7 @@ class CompletionQueueThreadPool(CallExecutor):
             None if message.admitted is None else message.admitted.memory,
             read_model_name(raw),
         )
-        is_small = len(raw) <= MAX_INLINE_BYTES
-        tracker = _find_tracker(trackers, request.model) if is_small else None
+        tracker = _find_tracker(trackers, request.model) if _is_small(raw) else None
         ticket = _CallTicket(request, self, future, message, tracker)
         try:
             is_queued = not self._queues.submit(ticket)
@@ -290,6 +290,13 @@ class CompletionQueueThreadPool(CallExecutor):
             self._run_here(ticket, _WAIT)
         else:
             self._run_in_worker(ticket)
+
+    def _run_quick(self, future: CallFuture, message: ReceivedMessage) -> None:
+        """Run a call of a quick method, without a limit on running calls."""
+        if _is_small(message.raw or b""):
+            future.run()
+        else:
+            self._workers.run_soon(future.run)
 
     def _run_here(self, ticket: "_CallTicket", nonblocking: NonBlocking) -> None:
         """Run a call in the thread that polls, or in a worker if it must wait or run long."""
@@ -351,7 +358,8 @@ class _CallTicket(RunnableTicket):
         began = time.perf_counter()
         self.future.run()
         if self._tracker is not None and self.future.is_done:
-            self._tracker.record(time.perf_counter() - began)
+            is_ok = not self.message.state.aborted
+            self._tracker.record(time.perf_counter() - began, is_ok=is_ok)
 
     def refuse(self, error: TpuserveError) -> None:
         # Run the handler, which ends the call with the error: only the handler removes the call
@@ -370,6 +378,6 @@ def _find_tracker(trackers: dict[str, LatencyTracker], model: str) -> LatencyTra
     return tracker
 
 
-def _run_now(future: CallFuture, message: ReceivedMessage) -> None:
-    """Run a call in the current thread, without a limit on running calls."""
-    future.run()
+def _is_small(raw: bytes) -> bool:
+    """Return whether a message cannot take long by its size alone."""
+    return len(raw) <= MAX_INLINE_BYTES and compression.find_window_bits(raw) is None

@@ -6,6 +6,7 @@ Uses grpcio's private API, which `grpcio_compat` probes.
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from grpc import _server
@@ -50,20 +51,22 @@ class EventPoller:
         self._end()
         if self._server_state is not None:
             self._server_state.completion_queue.shutdown()
-            self._poller.join(_POLL_SECONDS)
-            self._watcher.join(_POLL_SECONDS)
+            for thread in (self._poller, self._watcher):
+                if thread.ident is not None:
+                    thread.join(_POLL_SECONDS)
 
     def _end(self) -> None:
         self._is_closed.set()
         self._has_been_busy.set()
 
     def _poll(self) -> None:
-        while (event := self._wait_for_event()) is not None:
-            self._busy_since = time.monotonic()
-            if not self._has_been_busy.is_set():
-                self._has_been_busy.set()
-            self._process(event)
+        while self._handle_next(self._begin):
             self._busy_since = None
+
+    def _begin(self) -> None:
+        self._busy_since = time.monotonic()
+        if not self._has_been_busy.is_set():
+            self._has_been_busy.set()
 
     def _watch(self) -> None:
         """Poll in this thread while an event holds up the thread that polls."""
@@ -76,27 +79,35 @@ class EventPoller:
                 continue
             self._has_been_busy.set()
             while self._busy_since == since and time.monotonic() - since > _TICK_SECONDS:
-                event = self._wait_for_event()
-                if event is None:
+                if not self._handle_next():
                     return
-                self._process(event)
 
-    def _wait_for_event(self) -> Any:
-        """Return the next event of the completion queue; None after its end.
+    def _handle_next(self, begin: Callable[[], object] = lambda: None) -> bool:
+        """Handle the next event, if one comes within `_POLL_SECONDS`.
 
-        An event without a tag, after `_POLL_SECONDS`, says that no other has come.
+        Args:
+          begin: called when the event has come.
+
+        Returns:
+          False after the end of the completion queue.
         """
         state = self._server_state
-        event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
+        try:
+            event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
+        except Exception:
+            # There may be too little memory for a message. The next one may be smaller.
+            logger.exception("an event of gRPC cannot be received")
+            return not self._is_closed.wait(_TICK_SECONDS)
         if event.completion_type == cygrpc.CompletionType.queue_shutdown:
-            return None
+            return False
         if state.server_deallocated:
             _server._begin_shutdown_once(state)
-        return event
+        if event.completion_type != cygrpc.CompletionType.queue_timeout:
+            begin()
+            self._process(event)
+        return True
 
     def _process(self, event: Any) -> None:
-        if event.completion_type == cygrpc.CompletionType.queue_timeout:
-            return
         try:
             if not _server._process_event_and_continue(self._server_state, event):
                 # After the last event of a server that was stopped, shut down the completion queue,

@@ -55,6 +55,7 @@ _CALL_STATE_NAMES = (
     "condition",
     "callbacks",
     "initial_metadata_allowed",
+    "aborted",
 )
 _CONTEXT_NAMES = ("_state", "_rpc_event")
 _SERVER_STATE_NAMES = (

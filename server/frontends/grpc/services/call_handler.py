@@ -274,10 +274,13 @@ class UnaryHandler:
         self, messages: Iterator[bytes], running: _UnaryCall, content: bytes | memoryview
     ) -> bytes:
         """Call the function of the method, and return the serialised response."""
-        executor = self._executor
+        executor, memory = self._executor, running.context.request.memory
+        assert memory is not None
+        reserved_bytes = memory.num_bytes
         try:
             result = self._method.function(content, running.context)
         except WouldBlock:
+            memory.resize(reserved_bytes)
             running.content = content
             executor.move(messages, running)
         if isinstance(result, Pending):

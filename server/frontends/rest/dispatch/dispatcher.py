@@ -380,7 +380,7 @@ class Dispatcher:
             CLOCK.unwatch(context)
             self._admission.release(context.peer)
         response = self._record(route, response, timeline, sender)
-        tracker.record(timeline.total_seconds)
+        tracker.record(timeline.total_seconds, is_ok=not response.error)
         return response
 
     def _finish_pending(
@@ -401,7 +401,7 @@ class Dispatcher:
             self._admission.release(context.peer)
         response = self._record(route, response, timeline, sender)
         if not tracker.is_quick:
-            tracker.record(timeline.total_seconds)
+            tracker.record(timeline.total_seconds, is_ok=not response.error)
         return response
 
     def _finish_later(

@@ -258,8 +258,10 @@ def _discard(pending: Pending[Response]) -> None:
 
 
 def _run_timed(tracker: LatencyTracker, work: Callable[[], Result]) -> Result:
-    started = time.perf_counter()
+    started, is_ok = time.perf_counter(), False
     try:
-        return work()
+        result = work()
+        is_ok = not isinstance(result, Response) or not result.error
+        return result
     finally:
-        tracker.record(time.perf_counter() - started)
+        tracker.record(time.perf_counter() - started, is_ok=is_ok)

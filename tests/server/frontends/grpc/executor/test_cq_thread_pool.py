@@ -1,6 +1,7 @@
 """The polling pool answers quick calls in the thread that polls, and others in workers."""
 
 import gc
+import gzip
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,6 +132,13 @@ def test_quick_method_runs_while_all_threads_are_busy(echo: Echo, is_quick: bool
         assert echo.begun_calls.acquire(timeout=10 if is_quick else 0.1) == is_quick
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo a"] * 2
+
+
+def test_quick_method_runs_in_a_worker_if_its_message_may_take_long(echo: Echo) -> None:
+    messages = (b"1", b"2" * 10_000, gzip.compress(b"3"))
+    with serving(echo, CompletionQueueThreadPool(1), is_quick=True) as begin:
+        assert [begin([each]).result() for each in messages] == [b"echo " + m for m in messages]
+    assert echo.threads == ["grpc-poll", "grpc-worker", "grpc-worker"]
 
 
 def test_calls_of_a_model_wait_for_each_other_and_not_those_of_another(echo: Echo) -> None:
