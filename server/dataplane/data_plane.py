@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -255,12 +256,18 @@ class DataPlane:
             timeline.record_version(spec.model, servable.version, names, servable.metagraph)
             packed = example_method.encode(serialized)
             timeline.end_decoding()
-            with self._recording_failure(servable, timeline):
-                outputs = servable.runner.start_multi(
-                    context, plan.outputs, {example_method.ALIAS: packed}
-                )
-            # Count no examples of a request that meets WouldBlock: it comes again.
-            self._metrics.examples_received(spec.model, len(serialized))
+            count_examples = partial(self._metrics.examples_received, spec.model, len(serialized))
+            try:
+                with self._recording_failure(servable, timeline):
+                    outputs = servable.runner.start_multi(
+                        context, plan.outputs, {example_method.ALIAS: packed}
+                    )
+            except nonblocking.WouldBlock:
+                raise  # The request comes again, in a thread that may run it.
+            except Exception:
+                count_examples()
+                raise
+            count_examples()
         except BaseException:
             servable.release()
             raise

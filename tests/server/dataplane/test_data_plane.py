@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from server.admission.cancellation import Cancellation
+from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.dataplane import ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -65,6 +66,24 @@ def test_multi_inference_counts_examples() -> None:
     ]
     assert lines(metrics, ":request_count{") == []
     assert len(lines(metrics, 'API="MultiInference"', "_count{")) == 1
+
+
+def test_examples_of_a_run_that_fails_count_and_those_of_one_that_comes_again_do_not() -> None:
+    metrics = Metrics()
+    dataplane = serve(ExamplesModel(), metrics=metrics)
+    tasks = [(ModelSpec("m", signature_name="regress"), REGRESS)]
+    with NonBlocking(may_run=False), pytest.raises(WouldBlock):
+        dataplane.multi_inference(tasks, [b"a"])
+    assert lines(metrics, "request_example_count_total{") == []
+    cancelled = Cancellation()
+    cancelled.cancel()
+    with pytest.raises(Cancelled):
+        dataplane.multi_inference(
+            tasks, [b"a", b"b"], context=contexts.make_context(cancellation=cancelled)
+        )
+    assert lines(metrics, "request_example_count_total{") == [
+        ':tensorflow:serving:request_example_count_total{model="m"} 2'
+    ]
 
 
 def test_multi_inference_is_in_the_statistics_of_the_version() -> None:
