@@ -5,6 +5,13 @@ from server.admission.latency_tracker import LatencyTracker
 QUICK_S, SLOW_S = 0.0005, 0.04
 
 
+def quick_tracker() -> LatencyTracker:
+    tracker = LatencyTracker()
+    for _ in range(8):
+        tracker.record(QUICK_S)
+    return tracker
+
+
 def test_the_fastest_of_the_first_eight_requests_decides() -> None:
     tracker = LatencyTracker()
     for seconds in (*[SLOW_S] * 7, QUICK_S):
@@ -22,9 +29,7 @@ def test_a_quick_failure_does_not_make_a_slow_route_quick() -> None:
 
 
 def test_four_slow_requests_in_a_row_end_it_in_spite_of_failures_between() -> None:
-    tracker = LatencyTracker()
-    for _ in range(8):
-        tracker.record(QUICK_S)
+    tracker = quick_tracker()
     for _ in range(4):
         assert tracker.is_quick
         tracker.record(SLOW_S)
@@ -33,8 +38,6 @@ def test_four_slow_requests_in_a_row_end_it_in_spite_of_failures_between() -> No
 
 
 def test_one_very_slow_failure_ends_it() -> None:
-    tracker = LatencyTracker()
-    for _ in range(8):
-        tracker.record(QUICK_S)
+    tracker = quick_tracker()
     tracker.record(0.05, is_ok=False)
     assert not tracker.is_quick
